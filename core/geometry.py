@@ -1,7 +1,7 @@
 """Seconds, frames, latents and rows: pure arithmetic, no arrays.
 
-The trap: frame counts are 17 n + 5 and canvases are multiples of 32, so almost every popular size is illegal and must be
-snapped with a notice. Equal to diffusers' `align_num_frames`, `video_latent_num_frames`
+The trap: frame counts are 17 n + 5 and canvases are multiples of 32, so almost every popular size is illegal and must
+be snapped with a notice. Equal to diffusers' `align_num_frames`, `video_latent_num_frames`
 and `audio_latent_num_frames` (pinned by tests/core/test_geometry.py).
 """
 

@@ -81,7 +81,7 @@ def parse_seed(text: str | int | None) -> int:
     if value in ("", "-1"):
         return secrets.randbelow(2**32)
     if not (value.isascii() and value.isdigit()) or int(value) > MAX_SEED:
-        raise RequestError(f"Seed {value!r} is not a whole number in 0 .. {MAX_SEED}.", hint="Use -1 for a random seed.")
+        raise RequestError(f"Seed {value!r} is not a whole number in 0 .. {MAX_SEED}.", hint="Use -1 for a random one.")
     return int(value)
 
 

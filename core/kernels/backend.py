@@ -4,8 +4,8 @@ A backend owns its arrays (NumPy for `native`, torch for `reference`; later MLX 
 does arithmetic on them, it only calls these operations and reads `.shape`. All activations are float32, row-major:
 `[rows, channels]` for token sequences, `[time, channels]` for sound, `[frames, height, width, channels]` for pictures.
 
-An operation given `out` writes there and returns it (it may be a fresh array of `empty`, or a row view of one); without
-`out` it allocates. Every operation polls `cancel` at least once per call, long ones between tiles, and raises `Cancelled`.
+An operation given `out` writes there and returns it (a fresh array of `empty`, or a row view of one); without `out` it
+allocates. Every operation polls `cancel` at least once per call, long ones between tiles, and raises `Cancelled`.
 Results do not depend on the number of threads.
 """
 
@@ -158,7 +158,7 @@ class Backend(Protocol):
         self, qkv: Array, layout: HeadLayout, *, causal: bool = False, accuracy: Accuracy = Accuracy.EXACT,
         out: Array | None = None,
     ) -> Array:  # fmt: skip
-        """softmax(q k^T / sqrt(head_dim)) v over all rows of packed qkv [rows, layout.width] -> [rows, heads*head_dim]."""
+        """softmax(q k^T / sqrt(head_dim)) v over packed qkv [rows, layout.width] -> [rows, heads * head_dim]."""
 
     # ---- norms and element-wise
     def rms_norm(self, x: Array, weight: Array | None, eps: float, *, out: Array | None = None) -> Array:

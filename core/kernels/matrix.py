@@ -1,7 +1,7 @@
 """A weight matrix as it lies in the file: row ranges over mapped bytes, never copied or expanded here.
 
-Every published row order (QKV per head or in thirds, split q/k/v, swapped feed-forward halves) becomes the canonical one
-by listing row spans in the canonical order. Rows of all formats are whole bytes, so a span is a plain byte range.
+Every published row order (QKV per head or in thirds, split q/k/v, swapped feed-forward halves) becomes the canonical
+one by listing row spans in the canonical order. Rows of all formats are whole bytes, so a span is a plain byte range.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class WeightFormat(Enum):
         """Bytes of one row of `columns` elements; raises when the row is not a whole number of blocks."""
         if columns % self.block_elements:
             raise CheckpointError(
-                f"A {self.label} row of {columns} elements is not a whole number of {self.block_elements}-element blocks."
+                f"A {self.label} row of {columns} elements is not a whole number of blocks of {self.block_elements}."
             )
         return columns // self.block_elements * self.block_bytes
 
@@ -65,8 +65,8 @@ class Matrix:
             expected = span.rows * span.format.row_bytes(self.columns)
             if span.data.dtype != np.uint8 or span.data.ndim != 1 or span.data.size != expected:
                 raise CheckpointError(
-                    f"{self.name}: {span.rows} rows of {self.columns} {span.format.label} elements take {expected} bytes, "
-                    f"got {span.data.size}."
+                    f"{self.name}: {span.rows} rows of {self.columns} {span.format.label} elements take {expected} "
+                    f"bytes, got {span.data.size}."
                 )
 
     @property

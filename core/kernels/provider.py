@@ -1,7 +1,7 @@
 """How weights reach a forward pass: by block, so that a file can be read ahead and released behind.
 
-`TensorSource` is what a checkpoint offers (core/weights implements it); `Weights` binds one to a backend. The model asks
-for a block, computes, and leaves it:
+`TensorSource` is what a checkpoint offers (core/weights implements it); `Weights` binds one to a backend. The model
+asks for a block, computes, and leaves it:
 
     with weights.block("blocks.7") as block:
         y = backend.linear(x, block.matrix("attn.qkv_proj.weight"))

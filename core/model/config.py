@@ -1,4 +1,4 @@
-"""Shapes of the four components. Read from the checkpoint's own metadata and compared with its tensors by core/weights."""
+"""Shapes of the four components, read from the checkpoint itself and compared with its tensors by core/weights."""
 
 from dataclasses import dataclass
 

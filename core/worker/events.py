@@ -1,7 +1,7 @@
 """The typed messages between the window (or command line) and the worker process.
 
-A message is a frozen dataclass; on the wire it is a JSON header plus raw bytes (core/worker/channel.py). Both sides import
-this file and nothing heavier: no torch, no kernels.
+A message is a frozen dataclass; on the wire it is a JSON header plus raw bytes (core/worker/channel.py). Both sides
+import this file and nothing heavier: no torch, no kernels.
 """
 
 from dataclasses import asdict, dataclass, field

@@ -28,14 +28,16 @@ def imports_of(path: Path) -> list[tuple[str, int, bool]]:
     """(module, line, inside a function) of every import statement."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     found = []
-    inside = {id(node) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef) for node in ast.walk(f)}
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = {id(node) for function in functions for node in ast.walk(function)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found += [(alias.name, node.lineno, id(node) in inside) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
             is_package = (ROOT / node.module.replace(".", "/")).is_dir()
-            found += [(name if is_package else node.module, node.lineno, id(node) in inside) for name in dict.fromkeys(names)]
+            targets = dict.fromkeys(names if is_package else [node.module])
+            found += [(target, node.lineno, id(node) in inside) for target in targets]
     return found
 
 
