@@ -95,6 +95,14 @@ class PreviewFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something the person should know about the running job; it goes on."""
+
+    job_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CancelSeen:
     """The worker has seen the stop request; `waits_for` says what it finishes first, if anything."""
 
@@ -113,7 +121,7 @@ class JobDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFailed:
-    """`kind` is the `kind` of the error class, "crash" for a dead worker; `detail` the traceback for the log."""
+    """`kind` is the `kind` of the error class, "crash" for any other exception; `detail` the traceback for the log."""
 
     job_id: str
     kind: str
@@ -128,8 +136,8 @@ class JobCancelled:
 
 
 Message = (
-    StartJob | CancelJob | Shutdown | WorkerReady | JobStarted | PhaseStarted | Progress | PreviewFrame | CancelSeen
-    | JobDone | JobFailed | JobCancelled
+    StartJob | CancelJob | Shutdown | WorkerReady | JobStarted | PhaseStarted | Progress | PreviewFrame | Notice
+    | CancelSeen | JobDone | JobFailed | JobCancelled
 )  # fmt: skip
 MESSAGE_TYPES = {cls.__name__: cls for cls in Message.__args__}
 FINAL_MESSAGES = (JobDone, JobFailed, JobCancelled)
