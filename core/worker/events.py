@@ -7,22 +7,13 @@ import this file and nothing heavier: no torch, no kernels.
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 
+from core.phase import Phase  # noqa: F401  (part of the message vocabulary)
+
 
 class JobKind(Enum):
     """What a worker can be asked to do; each kind has one runner in core/worker/process.py."""
 
     GENERATE = "generate"
-
-
-class Phase(Enum):
-    """Load-run-release units of a render, in order. `ui/messages.py` has the words people read."""
-
-    STARTING = "starting"
-    TEXT = "text"
-    DENOISE = "denoise"
-    VIDEO_DECODE = "video_decode"
-    AUDIO_DECODE = "audio_decode"
-    EXPORT = "export"
 
 
 # ---- window -> worker
