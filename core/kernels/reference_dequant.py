@@ -1,7 +1,8 @@
 """Every weight format expanded to float32 with NumPy, bit for bit as the GGUF formats define it.
 
 The trap is the order of the roundings in Q4_K: `d * scale` and `dmin * minimum` are rounded to float32 first, then the
-product with the integer, then the difference. Proof: tests/core/kernels/test_reference.py against the `gguf` package.
+product with the integer, then the difference. Proof: tests/core/kernels/test_reference_dequant.py, against the `gguf`
+package.
 """
 
 from collections.abc import Callable
@@ -36,8 +37,8 @@ def expand_rows(matrix: Matrix, ids: np.ndarray) -> np.ndarray:
     at = 0
     for span in matrix.spans:
         here = np.flatnonzero((ids >= at) & (ids < at + span.rows))
-        rows = _byte_rows(span)[ids[here] - at]
-        out[here] = EXPANDERS[span.format](rows)
+        if here.size:
+            out[here] = EXPANDERS[span.format](_byte_rows(span)[ids[here] - at])
         at += span.rows
     return out
 
