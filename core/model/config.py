@@ -1,6 +1,7 @@
 """Shapes of the four components, read from the checkpoint itself and compared with its tensors by core/weights."""
 
 from dataclasses import dataclass
+from math import prod
 
 from core import constants as c
 
@@ -81,6 +82,20 @@ class VideoVaeConfig:
     def decoder_dim(self) -> int:
         return self.decoder_heads * self.decoder_head_dim
 
+    @property
+    def latent_channels(self) -> int:
+        return len(self.latents_mean)
+
+    @property
+    def spatial_ratio(self) -> int:
+        """Pixels per latent cell on both axes."""
+        return prod(self.spatial_downsample)
+
+    @property
+    def temporal_ratio(self) -> int:
+        """Frames per latent frame before the clip's leading frames are dropped."""
+        return prod(self.temporal_downsample)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioVaeConfig:
@@ -99,3 +114,7 @@ class AudioVaeConfig:
     sample_rate_hz: int = c.AUDIO_SAMPLE_RATE_HZ
     latents_mean: tuple[float, ...] = c.AUDIO_LATENTS_MEAN
     latents_std: tuple[float, ...] = c.AUDIO_LATENTS_STD
+
+    @property
+    def samples_per_latent(self) -> int:
+        return prod(self.encoder_rates)
