@@ -1,6 +1,6 @@
 """What a person asks for: frozen and validated. Nothing here loads weights or touches a file.
 
-`GenerationRequest.snapped` turns any plausible wish into a legal request plus sentences that say what changed.
+`snap_size` turns any plausible wish into legal sizes plus sentences that say what changed.
 """
 
 import secrets
@@ -11,7 +11,6 @@ from core.errors import RequestError
 from core.geometry import Canvas, LatentGrid, latent_grid, snap_frame_count, snap_side
 
 MAX_SEED = 2**63 - 1
-SEED_RULE_VERSION = 1  # version of the rule "one torch CPU generator per clip; video noise, then audio noise"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
