@@ -11,6 +11,8 @@ from core.errors import RequestError
 from core.geometry import Canvas, LatentGrid, latent_grid, snap_frame_count, snap_side
 
 MAX_SEED = 2**63 - 1
+KEYFRAME_POSITIONS = ("first", "last")
+REFERENCE_KINDS = ("image", "video", "audio")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +22,9 @@ class Keyframe:
     path: str
     position: str
 
+    def __post_init__(self):
+        _check_choice("keyframe position", self.position, KEYFRAME_POSITIONS)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
@@ -27,6 +32,9 @@ class Reference:
 
     path: str
     kind: str
+
+    def __post_init__(self):
+        _check_choice("reference kind", self.kind, REFERENCE_KINDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +58,11 @@ class GenerationRequest:
             raise RequestError(f"{self.steps} steps were asked for; 1 to 200 are possible.", hint="Use 8 to 50 steps.")
         if not 0 <= self.seed <= MAX_SEED:
             raise RequestError(f"Seed {self.seed} is out of range 0 .. {MAX_SEED}.", hint="Use -1 for a random seed.")
+        if self.frame_count > c.MAX_FRAME_COUNT:
+            raise RequestError(
+                f"{self.frame_count} frames were asked for; the model makes at most {c.MAX_FRAME_COUNT}.",
+                hint=f"Use {c.MAX_FRAME_COUNT} frames or fewer.",
+            )
         self.grid()
 
     def canvas(self) -> Canvas:
@@ -72,6 +85,11 @@ class GenerationRequest:
 
     def with_seed(self, seed: int) -> "GenerationRequest":
         return replace(self, seed=seed)
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise RequestError(f"The {name} is {value!r}; it can be {', '.join(choices)}.", hint=f"Use {choices[0]!r}.")
 
 
 def parse_seed(text: str | int | None) -> int:
