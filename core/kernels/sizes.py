@@ -1,0 +1,33 @@
+"""Scratch sizes of the kernels in bytes, the same arithmetic as the C `*_scratch_bytes()` functions.
+
+A plan for memory must not load the library, hence the second copy.
+Proof: tests/core/kernels/test_sizes.py compares with the library over many shapes.
+"""
+
+FLOAT_BYTES = 4
+SLOT_ALIGN_BYTES = 64
+PANEL_COLUMNS = 8
+CHUNK = 256  # elements of k that are unpacked at once
+
+MATMUL_BLOCK_M, MATMUL_BLOCK_N = 192, 64
+ATTENTION_BLOCK_Q, ATTENTION_BLOCK_K = 96, 64
+
+
+def slots_bytes(slot_bytes: int, threads: int) -> int:
+    """Aligned slots for all threads in a buffer of any alignment."""
+    padded = -(-slot_bytes // SLOT_ALIGN_BYTES) * SLOT_ALIGN_BYTES
+    return padded * threads + SLOT_ALIGN_BYTES
+
+
+def matmul_scratch_bytes(threads: int) -> int:
+    """Panels, eight unpacked rows and two accumulator tiles per thread."""
+    floats = MATMUL_BLOCK_N * CHUNK + PANEL_COLUMNS * CHUNK + 2 * MATMUL_BLOCK_M * MATMUL_BLOCK_N
+    return slots_bytes(floats * FLOAT_BYTES, threads)
+
+
+def attention_scratch_bytes(head_dim: int, threads: int) -> int:
+    """Queries, key and value panels, scores, sums and two numbers per query row for each thread."""
+    wide = -(-head_dim // PANEL_COLUMNS) * PANEL_COLUMNS
+    floats = (ATTENTION_BLOCK_Q + ATTENTION_BLOCK_K) * (head_dim + wide)
+    floats += ATTENTION_BLOCK_Q * ATTENTION_BLOCK_K + 2 * ATTENTION_BLOCK_Q
+    return slots_bytes(floats * FLOAT_BYTES, threads)
