@@ -1,7 +1,7 @@
 """The convolution family of the native backend: weights packed for the kernels, shapes worked out, calls made.
 
-The trap: the kernels read panels of eight output channels without a length, so a weight that does not fit the input must
-be refused here. Proof: tests/core/kernels/test_native_conv.py, against the reference backend.
+The trap: the kernels read panels of eight output channels without a length, so a weight that does not fit the input
+must be refused here. Proof: tests/core/kernels/test_native_conv.py, against the reference backend.
 """
 
 from typing import Any
@@ -62,7 +62,7 @@ class NativeConvolution:
         _check_weight(weight, x, (spec.kernel,), transposed=False)
         reach = x.shape[0] + spec.pad_left + spec.pad_right - spec.dilation * (spec.kernel - 1)
         y = self.empty((_positions(reach, spec.stride), weight.channels_out))
-        numbers = {"kernel": spec.kernel, "stride": spec.stride, "dilation": spec.dilation}
+        numbers = {"out": weight.channels_out, "kernel": spec.kernel, "stride": spec.stride, "dilation": spec.dilation}
         numbers |= {"pad_left": spec.pad_left, "pad_right": spec.pad_right}
         self._run_conv("h3k_conv1d", {"x": x, "panels": weight.panels(), "bias": bias, "y": y}, numbers)
         return y
@@ -75,14 +75,15 @@ class NativeConvolution:
         if time < 1:
             raise KernelError(f"A transposed convolution of {x.shape[0]} rows with padding {padding} leaves no row.")
         y = self.empty((time, weight.channels_out))
-        numbers = {"kernel": weight.kernel[0], "stride": stride, "padding": padding}
+        numbers = {"out": weight.channels_out, "kernel": weight.kernel[0], "stride": stride, "padding": padding}
         arrays = {"x": x, "panels": weight.panels(stride), "bias": bias, "y": y}
         self._run_conv("h3k_conv_transpose1d", arrays, numbers)
         return y
 
     def conv3d(
-        self, x: np.ndarray, weight: ConvWeight, bias: np.ndarray | None, spec: Conv3d, *, past: np.ndarray | None = None
-    ) -> np.ndarray:
+        self, x: np.ndarray, weight: ConvWeight, bias: np.ndarray | None, spec: Conv3d, *,
+        past: np.ndarray | None = None,
+    ) -> np.ndarray:  # fmt: skip
         _check_weight(weight, x, (spec.kernel_t, spec.kernel, spec.kernel), transposed=False)
         frames, height, width = x.shape[:3]
         margin = spec.pad_before + spec.pad_after - (spec.kernel - 1)
@@ -95,6 +96,7 @@ class NativeConvolution:
         y = self.empty(shape)
         numbers = {"kernel_t": spec.kernel_t, "kernel": spec.kernel, "stride_t": spec.stride_t, "stride": spec.stride}
         numbers |= {"pad_before": spec.pad_before, "pad_after": spec.pad_after, "history": spec.history}
+        numbers["out"] = weight.channels_out
         arrays = {"x": x, "past": past, "panels": weight.panels(), "bias": bias, "y": y}
         self._run_conv("h3k_conv3d", arrays, numbers)
         return y

@@ -4,13 +4,16 @@ A plan for memory must not load the library, hence the second copy.
 Proof: tests/core/kernels/test_sizes.py compares with the library over many shapes.
 """
 
-FLOAT_BYTES = 4
+FLOAT_BYTES, DOUBLE_BYTES = 4, 8
 SLOT_ALIGN_BYTES = 64
 PANEL_COLUMNS = 8
 CHUNK = 256  # elements of k that are unpacked at once
 
 MATMUL_BLOCK_M, MATMUL_BLOCK_N = 192, 64
 ATTENTION_BLOCK_Q, ATTENTION_BLOCK_K = 96, 64
+CONV_TILE_ROWS, CONV_TILE_COLUMNS = 64, 128
+GROUP_NORM_BLOCK = 4096  # positions
+SNAKE_FLOATS, SNAKE_MIN_ROWS, SNAKE_HALO = 4096, 32, 3
 
 
 def slots_bytes(slot_bytes: int, threads: int) -> int:
@@ -30,4 +33,25 @@ def attention_scratch_bytes(head_dim: int, threads: int) -> int:
     wide = -(-head_dim // PANEL_COLUMNS) * PANEL_COLUMNS
     floats = (ATTENTION_BLOCK_Q + ATTENTION_BLOCK_K) * (head_dim + wide)
     floats += ATTENTION_BLOCK_Q * ATTENTION_BLOCK_K + 2 * ATTENTION_BLOCK_Q
+    return slots_bytes(floats * FLOAT_BYTES, threads)
+
+
+def conv_scratch_bytes(threads: int) -> int:
+    """One gathered tile and its sums per thread; the same for the three convolutions."""
+    floats = CONV_TILE_ROWS * (CHUNK + CONV_TILE_COLUMNS)
+    return slots_bytes(floats * FLOAT_BYTES, threads)
+
+
+def group_norm_scratch_bytes(frames: int, positions: int, channels: int) -> int:
+    """float64 sums of every block of positions, then one float32 scale and shift per frame and channel."""
+    blocks = -(-positions // GROUP_NORM_BLOCK)
+    return slots_bytes(frames * channels * 2 * (blocks * DOUBLE_BYTES + FLOAT_BYTES), 1)
+
+
+def snake_scratch_bytes(channels: int, threads: int) -> int:
+    """Padded source, even and odd upsampled rows, frequency and magnitude per thread."""
+    if channels < 1:
+        return 0
+    rows = max(SNAKE_MIN_ROWS, SNAKE_FLOATS // channels)
+    floats = (rows + 4 * SNAKE_HALO + 4 * (rows + 2 * SNAKE_HALO)) * channels
     return slots_bytes(floats * FLOAT_BYTES, threads)
