@@ -27,8 +27,6 @@ from core.request import GenerationRequest
 
 PROMPT = '雨の夜、café 🎬 "q"\nnew line \ud83d'
 REQUEST = GenerationRequest(prompt=PROMPT, seed=2**63 - 1, steps=8, width=256, height=128)
-    prompt='雨の夜、café 🎬 "q"\nnew line \ud83d', seed=2**63 - 1, steps=8, width=256, height=128
-)
 RECORD = settings_record(REQUEST, {"model_key": "mini-1", "versions": {"app": "0.1"}, "timings_s": {"denoise": 1.5}})
 
 
