@@ -42,10 +42,9 @@ class Shutdown:
 # ---- worker -> window
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReady:
-    """The child is up. `pid` for diagnostics, `backend` the kernels it loaded."""
+    """The child is up; torch and the kernels come with its first job, whose facts name the backend."""
 
     pid: int
-    backend: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
