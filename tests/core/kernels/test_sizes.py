@@ -1,0 +1,33 @@
+"""Scratch sizes in Python equal those of the library.
+
+Tier: executed reference (the library itself). Cannot catch a size too small on both sides; the C tests run
+under the address sanitiser for that (make native-debug).
+"""
+
+import itertools
+
+import pytest
+
+from core.kernels import sizes
+from core.kernels.bindings import SIZE_FUNCTIONS, Library
+
+VALUES = {
+    "threads": (1, 2, 7, 64),
+    "head_dim": (4, 12, 64, 100, 128, 256),
+    "channels": (1, 4, 7, 24, 193, 1536),
+    "frames": (1, 5),
+    "positions": (1, 4095, 4096, 4097, 65536),
+}
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("symbol", SIZE_FUNCTIONS)
+def test_python_and_the_library_give_the_same_size(symbol):
+    library, arguments = Library(), SIZE_FUNCTIONS[symbol].arguments
+    mirror = getattr(sizes, symbol.removeprefix("h3k_"))
+    for values in itertools.product(*(VALUES[name] for name in arguments)):
+        assert mirror(**dict(zip(arguments, values, strict=True))) == library.size(symbol, *values), values
+
+
+def test_matmul_scratch_of_one_thread_is_its_four_buffers_and_one_cache_line():
+    assert sizes.matmul_scratch_bytes(1) == 4 * (64 * 256 + 8 * 256 + 2 * 192 * 64) + 64
