@@ -1,0 +1,99 @@
+"""One mapped weight file: named tensors as byte views of the mapping, whatever the container.
+
+Nothing is read when a file is opened but its header; the operating system pages bytes in as kernels touch them, so a
+60 GB file opens at once. The trap: the data of a published file may start at any address, so a view promises no
+alignment. Proof: tests/core/weights/test_safetensors.py and test_gguf.py.
+"""
+
+import hashlib
+import mmap
+import os
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from core.errors import CheckpointError
+from core.kernels.matrix import Matrix, RowSpan, WeightFormat
+
+REDOWNLOAD_HINT = "Download the file again."
+SAMPLES, SAMPLE_BYTES = 16, 4096  # pages hashed per file, so that two files of equal shapes get different keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTensor:
+    """A tensor as it lies in its file.
+
+    dtype:  the container's own name of the number format, for messages
+    format: how to read it, or None when no kernel can
+    shape:  outermost axis first
+    data:   1-D uint8 view of the mapping
+    offset: position of `data` in the file, bytes
+    """
+
+    name: str
+    dtype: str
+    format: WeightFormat | None
+    shape: tuple[int, ...]
+    data: np.ndarray
+    offset: int
+
+    @property
+    def is_flattened(self) -> bool:
+        """Whether quantised blocks cross the rows, so that only the whole tensor can be expanded."""
+        return bool(self.shape) and self.shape[-1] % self.format.block_elements != 0
+
+    def as_matrix(self) -> Matrix:
+        """The tensor as rows along its last axis (one row of everything when blocks cross the rows)."""
+        columns = prod(self.shape) if self.is_flattened else self.shape[-1] if self.shape else 1
+        rows = prod(self.shape) // columns if columns else 0
+        return Matrix(self.name, columns, (RowSpan(self.format, self.data, rows),))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorFile:
+    """A weight file and its header. `metadata` holds the header's own statements, values as the container has them."""
+
+    path: Path
+    container: str
+    size_bytes: int
+    header_digest: str
+    tensors: dict[str, StoredTensor]
+    metadata: dict
+    mapping: mmap.mmap = field(repr=False)
+
+    def advise(self, option: int, start: int, stop: int) -> None:
+        """Tell the kernel what happens with bytes start..stop (`mmap.MADV_*`); a hint, never an error."""
+        page = mmap.PAGESIZE
+        if option == mmap.MADV_DONTNEED:  # whole pages inside, so that neighbours keep theirs
+            start, stop = -(-start // page) * page, stop // page * page
+        else:
+            start = start // page * page
+        if start < stop:
+            self.mapping.madvise(option, start, min(stop, self.size_bytes) - start)
+
+    def content_key(self) -> str:
+        """Key of the file's content: header, size and a few evenly spaced pages. Reads some 64 KiB."""
+        digest = hashlib.sha256(f"{self.header_digest} {self.size_bytes}".encode())
+        for index in range(SAMPLES):
+            at = (self.size_bytes - SAMPLE_BYTES) * index // (SAMPLES - 1)
+            digest.update(self.mapping[max(0, at) : max(0, at) + SAMPLE_BYTES])
+        return digest.hexdigest()
+
+
+def map_file(path: Path) -> mmap.mmap:
+    """The whole file mapped read-only; CheckpointError when it cannot be read or is empty."""
+    try:
+        with path.open("rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise CheckpointError(f"{path.name} is empty.", hint=REDOWNLOAD_HINT)
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def incomplete(path: Path, size: int, expected: int, *, at_least: bool = False) -> CheckpointError:
+    """The error of a truncated file."""
+    floor = "at least " if at_least else ""
+    return CheckpointError(f"{path.name} is incomplete: {size} of {floor}{expected} bytes.", hint=REDOWNLOAD_HINT)
