@@ -16,12 +16,11 @@ from diffusers import AutoencoderKLMiniMaxH3, AutoencoderKLMiniMaxH3Audio
 from core.kernels.backend import Backend
 from core.kernels.provider import DictSource, Weights
 from core.model.config import AudioVaeConfig, VideoVaeConfig
-
-MASK = 0xFFFFFFFFFFFFFFFF
+from tests.oracles.portable import hash_uniform
 
 VIDEO = VideoVaeConfig(
-    block_out_channels=(16, 24, 24, 32, 32, 40),
-    norm_groups=8,
+    block_out_channels=(8, 12, 12, 16, 16, 20),
+    norm_groups=4,
     decoder_layers=3,
     decoder_heads=3,
     decoder_head_dim=24,
@@ -29,23 +28,15 @@ VIDEO = VideoVaeConfig(
     decoder_registers=3,
     decoder_rope_theta=70.0,
     decoder_rotary_dim=18,
-    tile_px=64,
+    tile_px=48,
     tile_overlap_px=16,
 )
 AUDIO = AudioVaeConfig(encoder_dim=4, latent_dim=256, num_heads=4, decoder_dim=128)
 
 
 def hashed(name: str, *shape: int) -> np.ndarray:
-    """float32 in [-1, 1): splitmix64 of the FNV-1a hash of `name`, exact in any language."""
-    state = 0xCBF29CE484222325
-    for byte in name.encode():
-        state = ((state ^ byte) * 0x100000001B3) & MASK
-    with np.errstate(over="ignore"):
-        u = np.uint64(state) + np.arange(1, math.prod(shape) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        u = (u ^ (u >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        u = (u ^ (u >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        u ^= u >> np.uint64(31)
-    return ((u >> np.uint64(40)).astype(np.float64) * 2.0**-23 - 1.0).astype(np.float32).reshape(shape)
+    """float32 in [-1, 1), a function of `name`."""
+    return hash_uniform(name, math.prod(shape)).reshape(shape)
 
 
 def _scaled(name: str, parameter: torch.Tensor) -> np.ndarray:
@@ -164,6 +155,13 @@ def video_weights(backend: Backend, config: VideoVaeConfig = VIDEO) -> Weights:
 
 def audio_weights(backend: Backend, config: AudioVaeConfig = AUDIO) -> Weights:
     return Weights(DictSource(canonical_audio(audio_vae(config).state_dict())), backend)
+
+
+def vae_space(config: VideoVaeConfig | AudioVaeConfig, latent: np.ndarray) -> torch.Tensor:
+    """latent * std + mean over axis 1 of [n, channels, ...], the pipeline's step before `decode`."""
+    shape = (1, -1, *[1] * (latent.ndim - 2))
+    mean, std = (torch.tensor(values).view(shape) for values in (config.latents_mean, config.latents_std))
+    return torch.from_numpy(latent) * std + mean
 
 
 def channels_first(pictures: np.ndarray) -> torch.Tensor:
