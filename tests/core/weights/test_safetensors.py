@@ -51,7 +51,7 @@ def one_tensor(dtype: str, shape: list, offsets: list) -> bytes:
 @pytest.mark.parametrize("misalignment", range(8))
 def test_tensors_are_the_written_ones_at_any_address(tmp_path, misalignment):
     file = open_safetensors(write(tmp_path, with_spaces(WHOLE, misalignment)))
-    assert file.tensors["w32"].offset % 8 == misalignment
+    assert file.tensors["ids"].offset % 8 == misalignment  # the first tensor of the data
     assert {n: t.shape for n, t in file.tensors.items()} == {n: tuple(t.shape) for n, t in TENSORS.items()}
     for name in ("w32", "w16", "wb", "scalar"):
         got = expand(file.tensors[name].as_matrix()).reshape(file.tensors[name].shape)
