@@ -4,6 +4,7 @@ The trap: the kernels read panels of eight output channels without a length, so 
 must be refused here. Proof: tests/core/kernels/test_native_conv.py, against the reference backend.
 """
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -35,21 +36,23 @@ class ConvWeight:
     def panels(self, stride: int = 1) -> np.ndarray:
         """Panels as float32 [floats]; `stride` matters to a transposed weight only."""
         if stride not in self._packed:
-            phases = [self._by_output]
             if self.transposed:  # descending taps of each phase read ascending source rows
                 phases = [self._by_output[:, :, phase::stride][:, :, ::-1] for phase in range(stride)]
-            self._packed[stride] = np.concatenate([_pack(phase) for phase in phases])
+                self._packed[stride] = np.concatenate([_pack(phase) for phase in phases])
+            else:
+                self._packed[stride] = _pack(self._by_output)
         return self._packed[stride]
 
 
 def _pack(values: np.ndarray) -> np.ndarray:
-    """[out, in, *kernel] to panels [ceil(out / 8), taps * in, 8], zeros where there is no output channel; flat."""
+    """[out, in, *kernel] to panels [ceil(out / 8), taps, in, 8], zeros where there is no output channel; flat."""
     channels_out, channels_in = values.shape[:2]
-    terms = values.reshape(channels_out, channels_in, -1).swapaxes(1, 2).reshape(channels_out, -1)
-    panel_count = -(-channels_out // PANEL_CHANNELS)
-    padded = np.zeros((panel_count * PANEL_CHANNELS, terms.shape[1]), dtype=np.float32)
-    padded[:channels_out] = terms
-    return padded.reshape(panel_count, PANEL_CHANNELS, -1).swapaxes(1, 2).reshape(-1)
+    terms = values.reshape(channels_out, channels_in, prod(values.shape[2:])).transpose(2, 1, 0)
+    panels = np.zeros((-(-channels_out // PANEL_CHANNELS), *terms.shape[:2], PANEL_CHANNELS), dtype=np.float32)
+    for index, panel in enumerate(panels):
+        part = terms[:, :, index * PANEL_CHANNELS : (index + 1) * PANEL_CHANNELS]
+        panel[:, :, : part.shape[2]] = part
+    return panels.reshape(-1)
 
 
 class NativeConvolution:
