@@ -80,6 +80,15 @@ def test_only_occurring_pairs_have_entries():
     assert len(plan.entries) == 9 + 2
 
 
+def test_clips_share_tables_when_schedule_and_kinds_of_rows_agree():
+    key = adaln.plan_tables(TEXT_ONLY, VIDEO_T, AUDIO_T).key()
+    larger = pack([1] * 30, LatentGrid(latent_t=12, latent_h=8, latent_w=6, audio_latents=65))
+    assert adaln.plan_tables(larger, VIDEO_T, AUDIO_T).key() == key
+    assert adaln.plan_tables(MIXED, VIDEO_T, AUDIO_T).key() != key
+    assert adaln.plan_tables(TEXT_ONLY, VIDEO_T[:2], AUDIO_T[:2]).key() != key
+    assert adaln.plan_tables(TEXT_ONLY, VIDEO_T, AUDIO_T[::-1]).key() != key
+
+
 @pytest.mark.parametrize(("steps", "distinct", "bf16_bytes"), [
     (4, 7, 38.9e6), (6, 10, 58.3e6), (8, 15, 77.8e6), (20, 38, 194.4e6), (40, 78, 388.8e6), (50, 98, 486.0e6),
 ])  # fmt: skip
