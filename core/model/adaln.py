@@ -48,14 +48,10 @@ class AdalnPlan:
         """Entry of each target row in the final table, int32 [seq_len - prefix_len]."""
         return self.class_timesteps[step][layout.timestep_classes[layout.prefix_len :]]
 
-    def key(self) -> bytes:
-        """Equal for plans that can share their tables (of the same weights): same schedule, same kinds of rows."""
-        return b"|".join(array.tobytes() for array in (self.timesteps, self.entries, self.class_timesteps))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdalnTables:
-    """blocks: one array [E, 6, hidden] per block; final: [K, 2, hidden]. Clips with equal plan keys share them."""
+    """blocks: one array [E, 6, hidden] per block; final: [K, 2, hidden]. Both follow from the plan's timesteps and entries."""
 
     plan: AdalnPlan
     blocks: tuple[Array, ...]

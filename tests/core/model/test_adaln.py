@@ -80,13 +80,12 @@ def test_only_occurring_pairs_have_entries():
     assert len(plan.entries) == 9 + 2
 
 
-def test_clips_share_tables_when_schedule_and_kinds_of_rows_agree():
-    key = adaln.plan_tables(TEXT_ONLY, VIDEO_T, AUDIO_T).key()
+def test_clips_of_other_lengths_need_the_same_entries():
+    """The tables of one schedule serve every clip with the same kinds of rows."""
+    plan = adaln.plan_tables(TEXT_ONLY, VIDEO_T, AUDIO_T)
     larger = pack([1] * 30, LatentGrid(latent_t=12, latent_h=8, latent_w=6, audio_latents=65))
-    assert adaln.plan_tables(larger, VIDEO_T, AUDIO_T).key() == key
-    assert adaln.plan_tables(MIXED, VIDEO_T, AUDIO_T).key() != key
-    assert adaln.plan_tables(TEXT_ONLY, VIDEO_T[:2], AUDIO_T[:2]).key() != key
-    assert adaln.plan_tables(TEXT_ONLY, VIDEO_T, AUDIO_T[::-1]).key() != key
+    again = adaln.plan_tables(larger, VIDEO_T, AUDIO_T)
+    assert np.array_equal(plan.timesteps, again.timesteps) and np.array_equal(plan.entries, again.entries)
 
 
 @pytest.mark.parametrize(("steps", "distinct", "bf16_bytes"), [
