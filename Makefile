@@ -34,7 +34,7 @@ lint: setup ## Check style
 	$(PY) -m ruff check .
 
 eval-mini: setup native ## Score the embedded model on held-out compositions
-	$(PY) dev/mini/eval_mini.py
+	$(PY) -m dev.mini.eval_mini
 
 clean: ## Remove build results (keeps .venv)
 	rm -rf build dist .pytest_cache .ruff_cache

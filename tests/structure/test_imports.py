@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted([*ROOT.glob("core/**/*.py"), *ROOT.glob("ui/**/*.py"), ROOT / "app.py"])
-FIRST = {"constants", "errors", "geometry", "request", "paths", "phase", "programs"}
+FIRST = {"constants", "errors", "geometry", "request", "paths", "phase", "programs", "version"}
 MAY_IMPORT = {  # layer of core -> layers it may import, besides FIRST and itself
     "kernels": set(),
     "weights": {"kernels", "model.config"},
