@@ -51,7 +51,10 @@ class AdalnPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdalnTables:
-    """blocks: one array [E, 6, hidden] per block; final: [K, 2, hidden]. Both follow from the plan's timesteps and entries."""
+    """blocks: one array [E, 6, hidden] per block; final: [K, 2, hidden].
+
+    They follow from the plan's timesteps and entries alone, so plans that agree in both can share them.
+    """
 
     plan: AdalnPlan
     blocks: tuple[Array, ...]
