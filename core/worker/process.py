@@ -28,7 +28,8 @@ from core.worker.channel import Channel, encode
 from core.worker.failures import failed_with
 
 PARENT_POLL_S = 1.0
-ORPHAN_GRACE_S = 4.0  # a parent that dies leaves nothing of ours after 5 s
+ORPHAN_GRACE_S = 3.5  # a parent that dies leaves nothing of ours after 5 s, on a busy machine either
+ANNOUNCE_S = 0.2  # wait for a slow reader to take the announcement of a phase
 FLUSH_S = 2.0  # wait for a slow reader to take the last messages
 NICENESS = 10  # the machine stays usable while a render runs
 
@@ -89,7 +90,7 @@ def outdated(old: events.Message, new: events.Message) -> bool:
 
 
 class Reporter:
-    """What a runner tells the window about its job. No method waits for the reader."""
+    """What a runner tells the window about its job. Only `phase` waits for the reader, and not for long."""
 
     def __init__(self, job_id: str, outbox: Outbox):
         self._job_id = job_id
@@ -98,9 +99,13 @@ class Reporter:
         self.current = Phase.STARTING
 
     def phase(self, phase: Phase, total: int) -> None:
-        """A phase begins; `total` units of work in it, 0 when unknown."""
+        """A phase begins; `total` units of work in it, 0 when unknown.
+
+        The announcement is on its way before the work begins, so that a crash is blamed on the right phase.
+        """
         self.current = Phase(phase)
         self._outbox.post(events.PhaseStarted(job_id=self._job_id, phase=self.current.value, total=int(total)))
+        self._outbox.flush(ANNOUNCE_S)
 
     def progress(self, done: int, total: int) -> None:
         """Units of the current phase finished so far."""
@@ -167,6 +172,7 @@ class Worker:
         """Run a job and put its end, whatever it is, into the outbox."""
         job_id = job.start.job_id
         self._outbox.post(events.JobStarted(job_id=job_id))
+        self._outbox.flush(ANNOUNCE_S)  # a job that was heard of is not tried a second time
         try:
             job.cancel.check()
             facts = dict(self._runner(job.start.kind)(job.start, job.reporter, job.cancel))
