@@ -18,7 +18,7 @@ MAX_STEPS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormValues:
-    """What the widgets hold, by their names. `size` is "WIDTHxHEIGHT"; None in an exact field: not given."""
+    """What the widgets hold, by their names. `size` is "WIDTHxHEIGHT"; an empty exact field counts as not given."""
 
     prompt: str = ""
     size: str = f"{SIZES[0][0]}x{SIZES[0][1]}"
@@ -26,10 +26,10 @@ class FormValues:
     steps: int = STEPS[0]
     seed: str = ""
     seed_lock: bool = False
-    exact_width: int | None = None
-    exact_height: int | None = None
-    exact_frames: int | None = None
-    exact_steps: int | None = None
+    exact_width: str = ""
+    exact_height: str = ""
+    exact_frames: str = ""
+    exact_steps: str = ""
 
 
 FIELD_NAMES = tuple(item.name for item in fields(FormValues))
@@ -84,10 +84,10 @@ def fill(request: GenerationRequest) -> FormValues:
         steps=(request.steps or 0) if known_steps else STEPS[0],
         seed=str(request.seed),
         seed_lock=True,
-        exact_width=None if known_size else request.width,
-        exact_height=None if known_size else request.height,
-        exact_frames=None if known_length else request.frame_count,
-        exact_steps=None if known_steps else request.steps,
+        exact_width="" if known_size else str(request.width),
+        exact_height="" if known_size else str(request.height),
+        exact_frames="" if known_length else str(request.frame_count),
+        exact_steps="" if known_steps else str(request.steps),
     )
 
 
@@ -135,14 +135,15 @@ def _size(values: FormValues, problems: list[Sentence]) -> tuple[tuple[int, int,
     return (legal_width, legal_height, legal_frames), tuple(notices)
 
 
-def _whole(value: float | str | None, problems: list[Sentence]) -> int | None:
+def _whole(text: str, problems: list[Sentence]) -> int | None:
     """Whole number of an exact field; empty gives None."""
-    if value is None or value == "":
+    if not text.strip():
         return None
-    if isinstance(value, str) or value != int(value):
-        problems.append(Sentence(key="problem.number", values={"value": value}))
+    try:
+        return int(text)
+    except ValueError:
+        problems.append(Sentence(key="problem.number", values={"value": text}))
         return None
-    return int(value)
 
 
 def seconds_of(frame_count: int) -> str:

@@ -7,6 +7,8 @@ the fields of both languages.
 
 from dataclasses import dataclass
 
+from ui.form import LENGTHS, seconds_of
+
 DEFAULT_LANGUAGE = "en"
 
 ENGLISH = {
@@ -17,18 +19,21 @@ ENGLISH = {
     "app.size": "Size",
     "app.size_info": "Width × height in pixels",
     "app.length": "Length",
-    "app.length_info": "Seconds, and frames at 24 per second",
+    "app.length_info": "Seconds · frames (24 per second)",
     "app.steps": "Steps",
-    "app.steps_info": "More steps take longer and look cleaner; 0 is the model's own choice",
+    "app.steps_info": "More steps take longer and look cleaner",
+    "app.steps_auto": "Auto",
     "app.seed": "Seed",
-    "app.seed_info": "The same seed and settings make the same clip",
-    "app.seed_lock": "Keep this seed",
     "app.dice": "New seed",
+    "app.seed_lock": "Keep",
+    "app.seed_random": "random",
     "app.advanced": "Advanced",
     "app.advanced_info": "Exact values win over the choices above. They are rounded to what the model can make.",
-    "app.width": "Width (px)",
-    "app.height": "Height (px)",
-    "app.frames": "Frames",
+    "app.exact_width": "Width (px)",
+    "app.exact_height": "Height (px)",
+    "app.exact_frames": "Frames",
+    "app.exact_steps": "Steps",
+    "app.exact_empty": "as above",
     "app.generate": "Generate",
     "app.stop": "Stop",
     "app.reveal": "Show in folder",
@@ -63,7 +68,7 @@ ENGLISH = {
     "status.stopping": "Stopping",
     "status.step": "step {done}/{total}",
     "status.part": "{done}/{total}",
-    "status.waits_for": "after {what}",
+    "status.waits_for": "finishing first: {what}",
     "time.elapsed": "{time} so far",
     "time.remaining": "about {time} left in this phase",
     "time.took": "took {time}",
@@ -86,8 +91,8 @@ ENGLISH = {
     "error.memory": "This clip needs more memory than this computer can give",
     "error.kernel": "The calculation failed",
     "error.media": "The video could not be written",
-    "error.worker": "The part that makes the clip did not answer",
-    "error.crash": "The part that makes the clip ended unexpectedly",
+    "error.worker": "The render process ended unexpectedly",
+    "error.crash": "The render failed",
     "error.error": "Something went wrong",
     "hint.form": "",
     "hint.request": "Change the settings and try again.",
@@ -95,13 +100,13 @@ ENGLISH = {
     "hint.memory": "Choose a smaller size or a shorter clip.",
     "hint.kernel": "Try again. If it happens again, restart Vignette.",
     "hint.media": "Check the free space of the disk and the rights of the output folder.",
-    "hint.worker": "Try again. If it happens again, restart Vignette.",
-    "hint.crash": "Your settings are kept; press Generate to try again. A smaller size needs less memory.",
+    "hint.worker": "Your settings are kept; press Generate to try again. A smaller size needs less memory.",
+    "hint.crash": "Your settings are kept; press Generate to try again.",
     "hint.error": "Try again. If it happens again, restart Vignette.",
     "result.saved": "Saved as",
     "result.download": "Download a copy",
     "result.facts": "{width} × {height} · {frames} frames ({seconds} s) · seed {seed}",
-    "length.choice": "{seconds} s · {frames} frames",
+    "length.choice": "{seconds} s · {frames}",
     "reveal.failed": "No file manager could be opened. The file is at {path}",
     "gate.forbidden": "Open the address that Vignette printed when it started.",
 }
@@ -114,18 +119,21 @@ CHINESE = {
     "app.size": "尺寸",
     "app.size_info": "宽 × 高（像素）",
     "app.length": "时长",
-    "app.length_info": "秒数与帧数，每秒 24 帧",
+    "app.length_info": "秒数 · 帧数（每秒 24 帧）",
     "app.steps": "步数",
-    "app.steps_info": "步数越多越慢，画面越干净；0 表示由模型决定",
+    "app.steps_info": "步数越多越慢，画面越干净",
+    "app.steps_auto": "自动",
     "app.seed": "随机种子",
-    "app.seed_info": "种子与设置相同，得到的片段也相同",
-    "app.seed_lock": "固定此种子",
     "app.dice": "换一个种子",
+    "app.seed_lock": "固定",
+    "app.seed_random": "随机",
     "app.advanced": "高级设置",
     "app.advanced_info": "此处的精确数值优先于上面的选项，并会取整到模型支持的数值。",
-    "app.width": "宽（像素）",
-    "app.height": "高（像素）",
-    "app.frames": "帧数",
+    "app.exact_width": "宽（像素）",
+    "app.exact_height": "高（像素）",
+    "app.exact_frames": "帧数",
+    "app.exact_steps": "步数",
+    "app.exact_empty": "同上",
     "app.generate": "生成",
     "app.stop": "停止",
     "app.reveal": "在文件夹中显示",
@@ -160,7 +168,7 @@ CHINESE = {
     "status.stopping": "正在停止",
     "status.step": "第 {done}/{total} 步",
     "status.part": "{done}/{total}",
-    "status.waits_for": "等待：{what}",
+    "status.waits_for": "先完成：{what}",
     "time.elapsed": "已用 {time}",
     "time.remaining": "此阶段约剩 {time}",
     "time.took": "用时 {time}",
@@ -183,8 +191,8 @@ CHINESE = {
     "error.memory": "所需内存超过了本机可用内存",
     "error.kernel": "计算失败",
     "error.media": "无法写入视频",
-    "error.worker": "生成进程没有响应",
-    "error.crash": "生成进程意外结束",
+    "error.worker": "生成进程意外结束",
+    "error.crash": "生成失败",
     "error.error": "出现问题",
     "hint.form": "",
     "hint.request": "请修改设置后重试。",
@@ -192,13 +200,13 @@ CHINESE = {
     "hint.memory": "请选择更小的尺寸或更短的时长。",
     "hint.kernel": "请重试；若再次出现，请重新启动 Vignette。",
     "hint.media": "请检查磁盘剩余空间和输出文件夹的权限。",
-    "hint.worker": "请重试；若再次出现，请重新启动 Vignette。",
-    "hint.crash": "设置已保留，点击“生成”即可重试。较小的尺寸需要的内存更少。",
+    "hint.worker": "设置已保留，点击“生成”即可重试。较小的尺寸需要的内存更少。",
+    "hint.crash": "设置已保留，点击“生成”即可重试。",
     "hint.error": "请重试；若再次出现，请重新启动 Vignette。",
     "result.saved": "已保存为",
     "result.download": "下载副本",
     "result.facts": "{width} × {height} · {frames} 帧（{seconds} 秒）· 种子 {seed}",
-    "length.choice": "{seconds} 秒 · {frames} 帧",
+    "length.choice": "{seconds} 秒 · {frames}",
     "reveal.failed": "无法打开文件管理器。文件位于 {path}",
     "gate.forbidden": "请打开 Vignette 启动时显示的网址。",
 }
@@ -243,9 +251,15 @@ def _quality(value: str) -> float:
 
 def page_translations() -> dict[str, dict[str, str]]:
     """Labels the page translates by itself, by locale; every Chinese locale gets the same words."""
-    english, chinese = ({k: v for k, v in words.items() if k.startswith("app.")} for words in (ENGLISH, CHINESE))
     locales = ("zh", "zh-CN", "zh-TW", "zh-HK", "zh-SG", "zh-Hans", "zh-Hant")
-    return {"en": english, **dict.fromkeys(locales, chinese)}
+    return {"en": _labels("en"), **dict.fromkeys(locales, _labels("zh"))}
+
+
+def _labels(language: str) -> dict[str, str]:
+    labels = {key: words for key, words in LANGUAGES[language].items() if key.startswith("app.")}
+    for frames in LENGTHS:
+        labels[f"app.length_{frames}"] = text(language, "length.choice", seconds=seconds_of(frames), frames=frames)
+    return labels
 
 
 def error_text(language: str, kind: str, *, message: str = "", hint: str = "") -> ErrorText:

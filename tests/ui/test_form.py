@@ -53,30 +53,32 @@ def test_an_unlocked_empty_or_minus_one_seed_draws_a_new_one():
 )
 def test_illegal_sizes_become_legal_neighbours_and_say_so(wish, legal, notices):
     width, height, frames = wish
-    reading = read(FormValues(prompt="p", exact_width=width, exact_height=height, exact_frames=frames))
+    reading = read(FormValues(prompt="p", exact_width=str(width), exact_height=str(height), exact_frames=str(frames)))
     assert (reading.request.width, reading.request.height, reading.request.frame_count) == legal
     assert keys(reading.notices) == notices
 
 
 def test_one_exact_side_keeps_the_other_choices():
-    request = read(FormValues(prompt="p", size="192x128", length=39, exact_height=64)).request
+    request = read(FormValues(prompt="p", size="192x128", length=39, exact_height="64")).request
     assert (request.width, request.height, request.frame_count) == (192, 64, 39)
 
 
 def test_all_problems_are_reported_together():
-    values = FormValues(prompt="  ", seed="abc", seed_lock=True, exact_width=-32, exact_frames=0, exact_steps=500)
+    values = FormValues(prompt="  ", seed="abc", seed_lock=True, exact_width="-32", exact_frames="0", exact_steps="500")
     assert keys(read(values).problems) == [
         "problem.prompt", "problem.seed", "problem.steps", "problem.size", "problem.frames",
     ]  # fmt: skip
 
 
-def test_a_fraction_is_not_rounded_in_silence():
-    assert keys(read(FormValues(prompt="p", exact_width=100.5)).problems) == ["problem.number"]
+@pytest.mark.parametrize("text", ["100.5", "1e3", "wide", "128px"])
+def test_an_exact_value_that_is_no_whole_number_is_a_problem_that_names_it(text):
+    problems = read(FormValues(prompt="p", exact_width=text)).problems
+    assert keys(problems) == ["problem.number"] and problems[0].values == {"value": text}
 
 
 def test_no_steps_choice_means_the_models_own():
     assert read(FormValues(prompt="p", steps=0)).request.steps is None
-    assert read(FormValues(prompt="p", steps=8, exact_steps=5)).request.steps == 5
+    assert read(FormValues(prompt="p", steps=8, exact_steps=" 5 ")).request.steps == 5
 
 
 def test_a_request_fills_the_form_that_reads_back_as_it():
