@@ -141,7 +141,7 @@ def derive_audio_vae(view: ShapeView, stated: dict) -> dict:
     stages = view.count("decoder.ups.#.")
     branches = _ratio(view.count("decoder.resblocks.#."), stages) or 0
     steps = [view.count(f"decoder.resblocks.{index}.convs1.#.") for index in range(branches)]
-    rates = range(1, view.count("encoder.block.#.") - 2 + 1)
+    rates = range(1, view.count("encoder.block.#.") - 2)  # behind them a snake and the last convolution
     return {
         "encoder_dim": view.axis("encoder.block.0.weight", 0),
         "encoder_rates": _known(_ratio(view.axis(f"encoder.block.{i}.block.4.weight", 2), 2) for i in rates),

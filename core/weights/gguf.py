@@ -82,7 +82,7 @@ def open_gguf(path: Path) -> TensorFile:
     tensors = {item[0]: _tensor(path, view, data_start, item, metadata) for item in layout}
     return TensorFile(
         path=path, container="gguf", size_bytes=len(mapping), mapping=mapping, tensors=tensors, metadata=metadata,
-        header_digest=hashlib.sha256(mapping[: cursor.at]).hexdigest(),
+        header_digest=hashlib.sha256(mapping[: cursor.at]).hexdigest(), data_start=data_start,
     )  # fmt: skip
 
 

@@ -28,8 +28,10 @@ def quantize(matrix: Matrix, weight_format: WeightFormat) -> Matrix:
 
 
 def _inverse(scale: np.ndarray) -> np.ndarray:
-    """1 / scale, 0 where the scale is 0."""
-    return np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale != 0)
+    """1 / scale, 0 where that is infinite: such a scale is 0 as a float16, too."""
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = np.float32(1) / scale
+    return np.where(np.isfinite(inverse), inverse, np.float32(0))
 
 
 def _half_bytes(scale: np.ndarray) -> np.ndarray:

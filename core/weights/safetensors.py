@@ -37,8 +37,9 @@ def open_safetensors(path: Path) -> TensorFile:
     data_start = 8 + int.from_bytes(mapping[:8], "little")
     if data_start > size:
         raise incomplete(path, size, data_start, at_least=True)
-    header_bytes = mapping[8:data_start]
-    header = _parse_header(path, header_bytes)
+    header = _parse_header(path, mapping[8:data_start])
+    # Writers put the entries in any order, so the digest is of the sorted ones.
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
     metadata = header.pop("__metadata__", {})
     layout = {name: _entry(path, name, entry) for name, entry in header.items()}
     _check_extent(path, layout, data_start, size)
@@ -52,7 +53,7 @@ def open_safetensors(path: Path) -> TensorFile:
     }  # fmt: skip
     return TensorFile(
         path=path, container="safetensors", size_bytes=size, mapping=mapping, tensors=tensors, metadata=metadata,
-        header_digest=hashlib.sha256(header_bytes).hexdigest(),
+        header_digest=digest, data_start=data_start,
     )  # fmt: skip
 
 

@@ -53,12 +53,18 @@ class StoredTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorFile:
-    """A weight file and its header. `metadata` holds the header's own statements, values as the container has them."""
+    """A weight file and its header.
+
+    metadata:      the header's own statements, values as the container has them
+    header_digest: hash of the header, the same for equal statements in any order
+    data_start:    where the tensors' bytes begin
+    """
 
     path: Path
     container: str
     size_bytes: int
     header_digest: str
+    data_start: int
     tensors: dict[str, StoredTensor]
     metadata: dict
     mapping: mmap.mmap = field(repr=False)
@@ -74,11 +80,12 @@ class TensorFile:
             self.mapping.madvise(option, start, min(stop, self.size_bytes) - start)
 
     def content_key(self) -> str:
-        """Key of the file's content: header, size and a few evenly spaced pages. Reads some 64 KiB."""
+        """Key of the file's content: header, size and a few evenly spaced pages of data. Reads some 64 KiB."""
         digest = hashlib.sha256(f"{self.header_digest} {self.size_bytes}".encode())
+        room = max(0, self.size_bytes - self.data_start - SAMPLE_BYTES)
         for index in range(SAMPLES):
-            at = (self.size_bytes - SAMPLE_BYTES) * index // (SAMPLES - 1)
-            digest.update(self.mapping[max(0, at) : max(0, at) + SAMPLE_BYTES])
+            at = self.data_start + room * index // (SAMPLES - 1)
+            digest.update(self.mapping[at : at + SAMPLE_BYTES])
         return digest.hexdigest()
 
 

@@ -69,6 +69,19 @@ AUDIO_STATED = {
     "resblock_dilation_sizes": [[1, 3], [1, 3]], "sampling_rate": 32000,
 }  # fmt: skip
 
+# Small models whose every fact that no shape shows is the released one: they need no configuration beside them.
+BARE_DENOISER = DenoiserConfig(
+    hidden_size=24, num_layers=2, num_refiner_layers=1, num_heads=2, head_dim=128, ffn_dim=40, text_dim=20, freq_dim=8,
+    time_hidden_dim=28, time_dim=12,
+)  # fmt: skip
+BARE_TEXT = TextEncoderConfig(
+    hidden_size=20, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=128, ffn_dim=28, vocab_size=37
+)
+BARE_VIDEO = VideoVaeConfig(
+    block_out_channels=(4, 4, 8, 8, 12, 12), layers_per_block=1, decoder_layers=2, decoder_heads=2, decoder_ffn_mult=3
+)
+BARE_AUDIO = AudioVaeConfig(encoder_dim=1, latent_dim=64, decoder_dim=128)
+
 Tensors = dict[str, np.ndarray]
 
 
@@ -77,21 +90,22 @@ def random_tensors(shapes: dict, seed: int) -> Tensors:
     return {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
 
 
-def canonical_denoiser() -> Tensors:
-    inverse = {"rope.inv_freq": (DENOISER.rope_theta ** (-np.arange(2) / 2)).astype(np.float32)}
-    return random_tensors(denoiser_shapes(DENOISER), 1) | inverse
+def canonical_denoiser(config: DenoiserConfig = DENOISER) -> Tensors:
+    exponent = -np.arange(config.rope_freq_dim) / config.rope_freq_dim
+    inverse = {"rope.inv_freq": (config.rope_theta**exponent).astype(np.float32)}
+    return random_tensors(denoiser_shapes(config), 1) | inverse
 
 
-def canonical_text() -> Tensors:
-    return random_tensors(text_encoder_shapes(TEXT), 2)
+def canonical_text(config: TextEncoderConfig = TEXT) -> Tensors:
+    return random_tensors(text_encoder_shapes(config), 2)
 
 
-def canonical_video() -> Tensors:
-    return random_tensors(video_vae_shapes(VIDEO), 3)
+def canonical_video(config: VideoVaeConfig = VIDEO) -> Tensors:
+    return random_tensors(video_vae_shapes(config), 3)
 
 
-def canonical_audio() -> Tensors:
-    return random_tensors(audio_vae_shapes(AUDIO), 4)
+def canonical_audio(config: AudioVaeConfig = AUDIO) -> Tensors:
+    return random_tensors(audio_vae_shapes(config), 4)
 
 
 def statistics(config) -> Tensors:
