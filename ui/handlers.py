@@ -91,9 +91,9 @@ class Handlers:
         if reading.request is None:
             yield {self._widgets.error: render_error(view_state.form_error(language, reading.problems))}
             return
-        yield self._seed_updates(str(reading.request.seed), values.seed_lock)
         job_id = self._jobs.submit(reading.request, self._output_path(reading.request))
         self._notices[job_id] = reading.notices
+        yield self._seed_updates(str(reading.request.seed), values.seed_lock)
         yield from self._watch(job_id, language)
 
     def stop(self) -> Updates:

@@ -54,7 +54,7 @@ def bind(port: int) -> socket.socket:
         listener.bind((LOOPBACK, port))
     except OSError as error:
         listener.close()
-        raise RequestError(f"Port {port} cannot be used: {error.strerror}.", hint="Leave --port out.") from error
+        raise RequestError(f"Port {port} cannot be used: {error}.", hint="Leave --port out.") from error
     listener.listen(128)
     return listener
 

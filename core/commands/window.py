@@ -16,7 +16,15 @@ PROXY_VARIABLES = ("ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy", "HTTPS_
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The window's own options."""
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
-    parser.add_argument("--port", type=int, default=0, help="port on this machine; any free one when left out")
+    parser.add_argument("--port", type=port_number, default=0, help="port on this machine; any free one when left out")
+
+
+def port_number(text: str) -> int:
+    """Port from the command line; ValueError, which argparse reports, when there is no such port."""
+    port = int(text)
+    if not 0 <= port < 2**16:
+        raise ValueError(text)
+    return port
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """What the window shows for each state of a job.
 
-Tier: closed form on snapshots written by hand. Cannot catch a manager that reports wrongly; tests/core/worker does that.
+Tier: closed form on snapshots written by hand. Cannot catch a manager that reports wrongly; tests/core/worker does.
 """
 
 from dataclasses import replace
