@@ -1,7 +1,8 @@
 """The audio VAE's decoder: latents at 40 Hz become sound at 32 kHz, one channel at a time.
 
 Seven upsampling stages, each followed by three residual blocks whose mean goes on. The first two stages, up to 1 kHz,
-run over everything; the rest, where the samples are, runs in blocks with a halo, so memory does not grow with length.
+run over everything; the rest, where the samples are, runs in blocks with a halo. So the working memory grows with the
+first stages only, by 1 MB per array and second in the released model, and no kernel sees a long sequence.
 
 The trap: resampling filters replicate the edge, convolutions pad zeros, and both happen at true ends only. Stereo is
 two independent sequences: latents are never interleaved.

@@ -10,6 +10,7 @@ NumPy on the host, because pictures enter and leave the pipeline there. Proof: t
 import numpy as np
 
 from core import constants as c
+from core.errors import KernelError
 
 MEAN = np.array(c.PIXEL_MEAN, dtype=np.float32)
 STD = np.array(c.PIXEL_STD, dtype=np.float32)
@@ -21,11 +22,16 @@ def normalise_pixels(rgb: np.ndarray) -> np.ndarray:
 
 
 def denormalise_pixels(pixels: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """uint8 RGB of normalised float32 pixels, both [frames, h, w, 3]; writes `out` frame by frame and returns it."""
+    """uint8 RGB of normalised float32 pixels, both [frames, h, w, 3]; writes `out` frame by frame and returns it.
+
+    Raises KernelError for pixels that are not numbers: rounded to 8 bits they would look like any other picture.
+    """
     for frame, target in zip(pixels, out, strict=True):
         value = frame * STD
         value += MEAN
         np.clip(value, 0.0, 1.0, out=value)
+        if np.isnan(value.sum()):
+            raise KernelError("The video decoder returned pixels that are not numbers.", hint="Verify the weight file.")
         value *= np.float32(255.0)
         np.rint(value, out=value)
         target[...] = value

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from core import constants as c
+from core.errors import KernelError
 from core.model.pixels import denormalise_pixels, normalise_pixels
 
 EVERY_VALUE = np.stack([np.arange(256)] * 3, axis=-1).astype(np.uint8).reshape(1, 16, 16, 3)
@@ -37,3 +38,10 @@ def test_denormalising_has_the_bits_of_torch_and_rounds_halves_to_even():
 def test_values_outside_the_range_are_clamped_and_never_wrap_around(level, expected):
     x = (np.full((1, 1, 1, 3), level, np.float32) - np.array(c.PIXEL_MEAN)) / np.array(c.PIXEL_STD)
     assert np.all(denormalise_pixels(x.astype(np.float32), np.empty(x.shape, np.uint8)) == expected)
+
+
+def test_pixels_that_are_not_numbers_are_refused():
+    x = np.zeros((2, 4, 4, 3), np.float32)
+    x[1, 2, 3, 0] = np.nan
+    with pytest.raises(KernelError, match="not numbers"):
+        denormalise_pixels(x, np.empty(x.shape, np.uint8))
