@@ -18,7 +18,7 @@ from core.errors import CheckpointError
 from core.kernels.matrix import Matrix, RowSpan, WeightFormat
 
 REDOWNLOAD_HINT = "Download the file again."
-SAMPLES, SAMPLE_BYTES = 16, 4096  # pages hashed per file, so that two files of equal shapes get different keys
+SAMPLES, SAMPLE_BYTES = 256, 4096  # pages hashed per file: all of a small one, a spread over a large one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,10 @@ class TensorFile:
             self.mapping.madvise(option, start, min(stop, self.size_bytes) - start)
 
     def content_key(self) -> str:
-        """Key of the file's content: header, size and a few evenly spaced pages of data. Reads some 64 KiB."""
+        """Key of the file's content: header, size and evenly spaced pages of data, 1 MiB in all.
+
+        Two trainings of one shape differ everywhere; a single changed number in a large file can go unseen.
+        """
         digest = hashlib.sha256(f"{self.header_digest} {self.size_bytes}".encode())
         room = max(0, self.size_bytes - self.data_start - SAMPLE_BYTES)
         for index in range(SAMPLES):

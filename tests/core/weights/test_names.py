@@ -1,7 +1,7 @@
 """Every published layout of one model gives the same canonical tensors.
 
-Tier: executed reference where diffusers converts (denoiser), independent transcription in toys.py elsewhere. Cannot
-catch a row order that a publisher changes without saying so.
+Tier: independent transcription in toys.py, proven against diffusers in test_shapes.py. Cannot catch a row order that a
+publisher changes without saying so.
 """
 
 import numpy as np

@@ -24,6 +24,21 @@ def test_denoiser_tensors_are_exactly_those_of_diffusers():
     )
 
 
+@pytest.mark.parametrize("layout", ["stacked", "interleaved"])
+def test_toy_conversion_of_the_denoiser_is_that_of_diffusers(layout):
+    utilities = pytest.importorskip("diffusers.loaders.single_file_utils")
+    tensors = toys.canonical_denoiser()
+    stored = tensors if layout == "stacked" else toys.per_head(tensors, 4, ("qkv_proj",))
+    state = {name: torch.from_numpy(value) for name, value in stored.items()}
+    theirs = utilities.convert_minimax_h3_transformer_checkpoint_to_diffusers(
+        state, toys.DENOISER_DIFFUSERS, qkv_layout=layout
+    )
+    ours = toys.diffusers_denoiser(tensors)
+    assert set(theirs) == set(ours)
+    for name, value in ours.items():
+        np.testing.assert_array_equal(theirs[name].numpy(), value, err_msg=name)
+
+
 def test_video_vae_tensors_are_exactly_those_of_diffusers():
     diffusers = pytest.importorskip("diffusers")
     load_strictly(diffusers.AutoencoderKLMiniMaxH3(**toys.VIDEO_STATED), toys.diffusers_video(toys.canonical_video()))

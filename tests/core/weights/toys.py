@@ -1,6 +1,6 @@
 """Toy models in every published layout, written by other people's writers from one set of random weights.
 
-The diffusers names of the two video models are proven by a strict load into the diffusers classes (test_shapes.py).
+The conversions to diffusers names are proven against the diffusers classes (test_shapes.py).
 """
 
 import json
@@ -122,31 +122,44 @@ def per_head(tensors: Tensors, heads: int, marks: tuple[str, ...]) -> Tensors:
     return {n: interleave(v) if any(mark in n for mark in marks) else v for n, v in tensors.items()}
 
 
-def diffusers_denoiser(tensors: Tensors) -> Tensors:
-    """The released names converted by diffusers' own single-file conversion."""
-    from diffusers.loaders.single_file_utils import convert_minimax_h3_transformer_checkpoint_to_diffusers as convert
-
-    state = {name: torch.from_numpy(value) for name, value in tensors.items()}
-    return {name: value.numpy() for name, value in convert(state, DENOISER_DIFFUSERS).items()}
-
-
-def diffusers_video(tensors: Tensors) -> Tensors:
-    """Video VAE in diffusers names: q, k and v apart, [value; gate]."""
-    renames = [
-        ("decoder.x_embedder", "decoder.proj_in"), (".attn.to_out.", ".attn.to_out.0."), (".ff.w1.", ".ff.net.0.proj."),
-        (".ff.w2.", ".ff.net.2."), (".nin_shortcut.", ".conv_shortcut."), ("encoder.down.", "encoder.down_blocks."),
-        (".block.", ".resnets."), (".downsample.conv", ".downsamplers.0.conv"),
-    ]  # fmt: skip
+def _in_diffusers_form(tensors: Tensors, renames: tuple[tuple[str, str], ...], fused: str) -> Tensors:
+    """Renamed, q, k and v apart, feed-forward halves as [value; gate]."""
     out = {}
     for name, value in tensors.items():
         for old, new in renames:
             name = name.replace(old, new)
-        if ".to_qkv." in name:
+        if fused in name:
             for part, third in zip("qkv", np.split(value, 3), strict=True):
-                out[name.replace("to_qkv", f"to_{part}")] = third
+                out[name.replace(fused, f"to_{part}")] = third
         else:
             out[name] = np.concatenate(np.split(value, 2)[::-1]) if ".ff.net.0." in name else value
     return out
+
+
+def diffusers_denoiser(tensors: Tensors) -> Tensors:
+    """Denoiser in diffusers names; equal to diffusers' own conversion (test_shapes.py)."""
+    renames = (
+        ("token_refiner.blocks.", "token_refiner.refiner_"), ("blocks.", "transformer_blocks."),
+        ("token_refiner.refiner_", "token_refiner.refiner_blocks."), ("video_patch_proj.", "proj_in."),
+        ("time_embedder.proj_in.", "time_embedder.linear_1."), ("time_embedder.proj_out.", "time_embedder.linear_2."),
+        ("audio_patch_proj.", "audio_proj_in."), ("condition_proj.", "context_embedder."),
+        ("final_layer.norm.", "norm_out.norm."), ("final_layer.adaln_proj.linear.", "norm_out.linear."),
+        ("final_layer.video_out.", "proj_out."), ("final_layer.audio_out.", "audio_proj_out."),
+        (".attn.q_norm.", ".attn.norm_q."), (".attn.k_norm.", ".attn.norm_k."), (".attn.out_proj.", ".attn.to_out.0."),
+        (".mlp.fc1.", ".ff.net.0.proj."), (".mlp.fc2.", ".ff.net.2."),
+    )  # fmt: skip
+    stored = {name: value for name, value in tensors.items() if name != "rope.inv_freq"}
+    return _in_diffusers_form(stored, renames, "qkv_proj")
+
+
+def diffusers_video(tensors: Tensors) -> Tensors:
+    """Video VAE in diffusers names."""
+    renames = (
+        ("decoder.x_embedder", "decoder.proj_in"), (".attn.to_out.", ".attn.to_out.0."), (".ff.w1.", ".ff.net.0.proj."),
+        (".ff.w2.", ".ff.net.2."), (".nin_shortcut.", ".conv_shortcut."), ("encoder.down.", "encoder.down_blocks."),
+        (".block.", ".resnets."), (".downsample.conv", ".downsamplers.0.conv"),
+    )  # fmt: skip
+    return _in_diffusers_form(tensors, renames, "to_qkv")
 
 
 def weight_normed_audio(tensors: Tensors, g_name: str = "weight_g", v_name: str = "weight_v") -> Tensors:
