@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from core.errors import Cancelled, RequestError
+from core.kernels.native import NativeBackend
 from core.kernels.provider import DictSource, Weights
 from core.kernels.reference import ReferenceBackend
 from core.model.config import TextEncoderConfig
@@ -60,12 +61,7 @@ def unnormed_output(model, ids: np.ndarray, positions: np.ndarray) -> np.ndarray
     return seen[0][0].numpy()
 
 
-def native_backend():
-    native = pytest.importorskip("core.kernels.native", reason="needs the native backend")
-    return native.NativeBackend()
-
-
-BACKENDS = [ReferenceBackend, pytest.param(native_backend, marks=pytest.mark.native)]
+BACKENDS = [ReferenceBackend, pytest.param(NativeBackend, marks=pytest.mark.native)]
 IDS = np.random.default_rng(3).integers(0, CONFIG.vocab_size, 19).astype(np.int32)
 PICTURE = np.stack([
     np.r_[0:4, [4] * 6, 7:16],

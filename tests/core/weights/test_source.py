@@ -12,6 +12,8 @@ import torch
 
 from core.errors import CheckpointError
 from core.kernels.matrix import WeightFormat
+from core.kernels.native import NativeBackend
+from core.kernels.provider import Weights
 from core.kernels.reference_dequant import expand
 from core.weights.components import SPECS, ComponentKind
 from core.weights.gguf import open_gguf
@@ -21,6 +23,7 @@ from core.weights.source import MappedSource, canonical_tensors, fold_weight_nor
 from core.weights.tensor_file import TensorFile
 from tests.core.weights import toys
 from tests.core.weights.test_gguf import encoded, write
+from tests.core.weights.test_safetensors import with_spaces
 
 DENOISER = SPECS[ComponentKind.DENOISER].table
 EVERYTHING = NameTable.compile((Rule("swap.*", "swap.*", Rows.SWAPPED), Rule("*", "*")))
@@ -103,6 +106,22 @@ def test_released_tensors_are_read_again(tmp_path):
         source.release(prefix)
     np.testing.assert_array_equal(expand(kept), values["blocks.0.w"])
     np.testing.assert_array_equal(source.values("blocks.1.w"), values["blocks.1.w"])
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("misalignment", [0, 1, 5])
+def test_native_kernels_read_the_mapping_at_any_address(tmp_path, misalignment):
+    tensors = toys.canonical_denoiser()
+    path = toys.save(tmp_path / "m", toys.per_head(tensors, 4, ("qkv_proj",)))
+    path.write_bytes(with_spaces(path.read_bytes(), misalignment))
+    block = Weights(open_source(path, DENOISER, heads=16), NativeBackend()).root
+    x = RNG.standard_normal((3, 24), dtype=np.float32)
+    normed = block.backend.rms_norm(x, block.vector("blocks.0.norm1.weight"), 1e-5)
+    got = block.backend.linear(normed, block.matrix("blocks.0.attn.qkv_proj.weight"))
+    scale = np.sqrt((x.astype(np.float64) ** 2).mean(axis=1, keepdims=True) + 1e-5)
+    weight = tensors["blocks.0.attn.qkv_proj.weight"].astype(np.float64)
+    expected = (x / scale * tensors["blocks.0.norm1.weight"]) @ weight.T
+    np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
 def test_missing_and_unfit_tensors_are_named(tmp_path):
