@@ -225,12 +225,12 @@ def test_an_ffmpeg_that_never_finishes_is_given_up(out, monkeypatch, tmp_path):
 
 
 def test_a_slow_decoder_is_not_a_stuck_ffmpeg(out, monkeypatch):
-    monkeypatch.setattr(export, "STALL_S", 0.5)
+    monkeypatch.setattr(export, "STALL_S", 1.5)
 
     def frames():
-        for chunk in chunks():
-            yield chunk
-            time.sleep(0.7)
+        yield chunks()[0]
+        time.sleep(1.7)
+        yield chunks()[1]
 
     assert export_clip(frames(), CANVAS, None, out / "clip.mp4", {})["frame_count"] == FRAMES
 

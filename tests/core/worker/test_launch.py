@@ -67,7 +67,7 @@ def test_ending_a_worker_that_does_not_leave_kills_it_and_what_it_started(tmp_pa
     while not (text := worker_log().read_text(encoding="utf-8")):
         pass
     assert worker.end(0.1) == -signal.SIGKILL
-    gone_after_s(int(text), 2)
+    gone_after_s(int(text), 5)
 
 
 def test_ending_twice_is_harmless():

@@ -37,7 +37,7 @@ def wait_for_pid(path: Path) -> int:
 
 @pytest.mark.parametrize(
     ("work", "limit_s"),
-    [(["wait"], 1.5), (["facts", {}], 1.5), (["deaf", 60], LIMIT_S)],
+    [(["wait"], 3.0), (["facts", {}], 3.0), (["deaf", 60], LIMIT_S)],
     ids=["working", "idle", "deaf"],
 )
 def test_kill_9_of_the_parent_leaves_no_worker_and_no_program_of_it(tmp_path, work, limit_s):

@@ -111,7 +111,7 @@ def test_a_result_that_cannot_be_sent_is_a_failure_and_not_silence(served, monke
 def test_a_stop_is_acknowledged_at_once_although_the_job_is_deaf(served):
     def run(job, report, cancel):
         report.phase(Phase.VIDEO_DECODE, 0)
-        time.sleep(0.6)
+        time.sleep(1.2)
         cancel.check()
 
     worker = served(job=run)
@@ -120,7 +120,7 @@ def test_a_stop_is_acknowledged_at_once_although_the_job_is_deaf(served):
     asked = time.monotonic()
     worker.channel.send(events.CancelJob(job_id="j"))
     seen = worker.until(events.CancelSeen)[-1]
-    assert time.monotonic() - asked < 0.3 and seen.waits_for == "video_decode"
+    assert time.monotonic() - asked < 1.0 and seen.waits_for == "video_decode"
     assert worker.until(events.JobCancelled)[-1].job_id == "j"
 
 
@@ -147,7 +147,7 @@ def test_a_stop_for_a_job_long_over_is_ignored(served):
 
 
 def test_a_slow_reader_loses_previews_but_no_other_message(served):
-    shape, steps = (128, 128, 3), 200
+    shape, steps, reported = (256, 256, 3), 200, threading.Event()
 
     def run(job, report, cancel):
         report.phase(Phase.DENOISE, steps)
@@ -156,14 +156,15 @@ def test_a_slow_reader_loses_previews_but_no_other_message(served):
             report.progress(step, steps)
         report.phase(Phase.EXPORT, 0)
         report.notice("kept")
+        reported.set()
         return {}
 
     worker = served(job=run)
     worker.channel.send(start())
-    time.sleep(0.3)  # the render is long over when the reader wakes up
+    assert reported.wait(20)  # the reader wakes up when everything was said
     got = worker.until(events.JobDone)
     previews = [message.step for message in got if isinstance(message, events.PreviewFrame)]
-    assert previews == sorted(previews) and previews[-1] == steps and len(previews) < 30
+    assert previews == sorted(previews) and previews[-1] == steps and len(previews) < 10
     assert [message.done for message in got if isinstance(message, events.Progress)][-1] == steps
     others = [m for m in got if not isinstance(m, events.PreviewFrame | events.Progress)]
     names = ["WorkerReady", "JobStarted", "PhaseStarted", "PhaseStarted", "Notice", "JobDone"]
@@ -174,11 +175,15 @@ def test_reporting_never_waits_for_the_reader():
     ours, theirs = socket.socketpair()
     outbox = Outbox(Channel(theirs))
     report = Reporter("j", outbox)
-    started = time.monotonic()
-    for step in range(50):
-        report.preview(step, np.zeros((1024, 1024, 3), np.uint8))
-    assert time.monotonic() - started < 1.0
-    assert not outbox.flush(0.05)
+
+    def render() -> None:
+        for step in range(20):
+            report.preview(step, np.zeros((512, 512, 3), np.uint8))
+
+    thread = threading.Thread(target=render, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive() and not outbox.flush(0.05)
     ours.close()  # the reader is gone: nothing waits for it any more
     assert outbox.flush(5)
 
@@ -250,6 +255,7 @@ def test_the_end_of_the_socket_stops_a_job_and_ends_the_serving(monkeypatch):
     stopped = threading.Event()
 
     def run(job, report, cancel):
+        report.phase(Phase.DENOISE, 0)
         while not cancel.is_set():
             time.sleep(0.01)
         stopped.set()
@@ -257,10 +263,10 @@ def test_the_end_of_the_socket_stops_a_job_and_ends_the_serving(monkeypatch):
 
     worker = Served({"job": run})
     worker.channel.send(start())
-    worker.until(events.JobStarted)
+    worker.until(events.PhaseStarted)
     worker.channel.close()
-    assert stopped.wait(3)
-    worker.thread.join(5)
+    assert stopped.wait(10)
+    worker.thread.join(10)
     assert not worker.thread.is_alive()
 
 
@@ -268,13 +274,19 @@ def test_a_job_that_does_not_stop_for_a_dead_parent_is_left_behind(monkeypatch):
     ended, release = threading.Event(), threading.Event()
     monkeypatch.setattr(process, "ORPHAN_GRACE_S", 0.1)
     monkeypatch.setattr(process, "end_group", ended.set)
-    worker = Served({"job": lambda job, report, cancel: release.wait(10) and {}})
+
+    def run(job, report, cancel):
+        report.phase(Phase.DENOISE, 0)
+        release.wait(20)
+        return {}
+
+    worker = Served({"job": run})
     worker.channel.send(start())
-    worker.until(events.JobStarted)
+    worker.until(events.PhaseStarted)
     worker.channel.close()
-    assert ended.wait(3)
+    assert ended.wait(10)
     release.set()
-    worker.thread.join(5)
+    worker.thread.join(10)
 
 
 def test_another_parent_counts_as_the_end(monkeypatch):
@@ -282,5 +294,5 @@ def test_another_parent_counts_as_the_end(monkeypatch):
     worker = Served({})
     assert isinstance(worker.channel.receive(), events.WorkerReady)
     monkeypatch.setattr(process.os, "getppid", lambda: 1)
-    worker.thread.join(5)
+    worker.thread.join(10)
     assert not worker.thread.is_alive()
