@@ -90,7 +90,7 @@ def open_model_set(path: str | Path | Sequence[str | Path]) -> ModelSet:
     return ModelSet(
         components={kind: open_component(kind, groups[kind]) for kind in ComponentKind},
         vocabulary_path=_vocabulary(roots),
-        latent_rgb=next((data for root in roots if (data := read_json(root / LATENT_RGB_NAME))), None),
+        latent_rgb=_latent_rgb(roots),
     )
 
 
@@ -193,6 +193,12 @@ def _with_stored_facts(config: Config, source: MappedSource, label: str) -> Conf
     else:
         configs.check_latent_statistics(config, c.VIDEO_LATENT_CHANNELS, label)
     return config
+
+
+def _latent_rgb(roots: list[Path]) -> dict | None:
+    """The preview map that lies in one of the folders or was named itself."""
+    files = [root if root.name == LATENT_RGB_NAME else root / LATENT_RGB_NAME for root in roots]
+    return next((value for file in files if (value := read_json(file))), None)
 
 
 def _vocabulary(roots: list[Path]) -> Path | None:

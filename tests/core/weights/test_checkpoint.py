@@ -16,12 +16,14 @@ import pytest
 import torch
 
 from core.errors import CheckpointError
+from core.kernels.matrix import WeightFormat
 from core.kernels.provider import Weights
 from core.kernels.reference import ReferenceBackend
+from core.kernels.reference_dequant import expand
 from core.weights.checkpoint import open_model_set
 from core.weights.components import ComponentKind
 from tests.core.weights import toys
-from tests.core.weights.test_gguf import bare, write
+from tests.core.weights.test_gguf import bare, q4_k_blocks, write
 
 CANONICAL = {
     ComponentKind.DENOISER: (toys.DENOISER, toys.canonical_denoiser()),
@@ -145,6 +147,33 @@ def test_every_layout_gives_the_same_model(tmp_path, layout, canonical):
                 np.testing.assert_array_equal(component.source.values(name), value, err_msg=name)
 
 
+def quantised(name, value):
+    """Blocks as a mixed GGUF has them: some projections Q4_K, some Q4_0, the others Q8_0; the rest untouched."""
+    types = {"qkv_proj": gguf.GGMLQuantizationType.Q4_K, "fc1": gguf.GGMLQuantizationType.Q4_0}
+    if value.ndim != 2 or ".attn." not in name and ".mlp." not in name:
+        return value, gguf.GGMLQuantizationType.F32
+    kind = next((kind for mark, kind in types.items() if mark in name), gguf.GGMLQuantizationType.Q8_0)
+    data = q4_k_blocks(*value.shape) if kind is types["qkv_proj"] else gguf.quantize(value, kind)
+    return data, kind
+
+
+def test_a_mixed_quantised_denoiser_holds_the_values_of_its_blocks(tmp_path):
+    config = replace(toys.BARE_DENOISER, hidden_size=256, num_layers=1, ffn_dim=256)
+    stored = {name: quantised(name, value) for name, value in toys.canonical_denoiser(config).items()}
+    folder = bare_safetensors(tmp_path / "model")
+    (folder / "dit").unlink()
+    write(folder / "dit.gguf", stored)
+    got, source = open_model_set(folder).denoiser
+    assert got == config
+    expected = {"attn.qkv_proj": WeightFormat.Q4_K, "mlp.fc1": WeightFormat.Q4_0, "mlp.fc2": WeightFormat.Q8_0}
+    for leaf, weight_format in expected.items():
+        assert source.matrix(f"blocks.0.{leaf}.weight").spans[0].format is weight_format
+    for name, (data, kind) in stored.items():
+        np.testing.assert_array_equal(source.values(name), gguf.dequantize(data, kind), err_msg=name)
+        if source.values(name).ndim == 2:
+            np.testing.assert_array_equal(expand(source.matrix(name)), source.values(name), err_msg=name)
+
+
 def test_the_four_parts_are_properties_and_work_with_a_backend(tmp_path):
     models = open_model_set(str(toys.save_model(tmp_path / "a model")))
     assert [part[0] for part in (models.denoiser, models.text_encoder, models.video_vae, models.audio_vae)] == [
@@ -180,7 +209,8 @@ def test_vocabulary_and_preview_map_are_found(tmp_path):
     models = open_model_set(folder)
     assert models.vocabulary_path == folder / "vocabulary.tiktoken" and models.latent_rgb == {"matrix": [1]}
     listed = open_model_set(sorted(folder.iterdir()))
-    assert listed.vocabulary_path == models.vocabulary_path and listed.content_key == models.content_key
+    assert listed.vocabulary_path == models.vocabulary_path and listed.latent_rgb == models.latent_rgb
+    assert listed.content_key == models.content_key
     (folder / "other.tiktoken").write_bytes(b"IQ== 0\n")
     with pytest.raises(CheckpointError, match="two vocabularies: .*other.tiktoken and .*vocabulary.tiktoken"):
         open_model_set(folder)
