@@ -41,7 +41,7 @@ def main(words: list[str]) -> int:
     if words[:1] == [WORKER_FLAG]:
         from core.worker.process import main as work
 
-        return work(int(words[1])) or 0
+        return work(int(words[1]))
     verb, rest = (words[0], words[1:]) if words and not words[0].startswith("-") else (WINDOW, words)
     if verb not in verbs():
         print(f"There is no verb {verb!r}. Verbs: {', '.join(verbs())}.", file=sys.stderr)

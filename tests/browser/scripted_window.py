@@ -1,7 +1,8 @@
 """The real window and job manager with a client that plays scripted events; arguments: OUTPUT_FOLDER CLIP.mp4.
 
 For the tests of what the window does with events; nothing is rendered. Words in the prompt choose the script: "fail"
-ends in an error, "slow" takes its time, everything else ends with a copy of CLIP.
+ends in an error, "hold" waits after the steps 2 and 5 for a file release-STEP, and what does not fail ends with a copy
+of CLIP.
 """
 
 import os
@@ -17,7 +18,8 @@ from core.request import GenerationRequest
 from core.worker import events
 from core.worker.jobs import JobManager
 
-STEPS = 8
+STEPS, HOLDS = 8, (2, 5)
+PAUSE_S, POLL_S, STOP_S = 0.05, 0.02, 3.0
 
 
 class ScriptedClient:
@@ -34,22 +36,21 @@ class ScriptedClient:
 
     def cancel(self, job_id: str) -> None:
         self._listener(events.CancelSeen(job_id=job_id, waits_for=Phase.DENOISE.value))
-        threading.Timer(0.5, self._stop.set).start()
+        threading.Timer(STOP_S, self._stop.set).start()
 
     def close(self) -> None:
         self._stop.set()
 
     def _play(self, job: events.StartJob) -> None:
         request = GenerationRequest.from_json(job.payload)
-        pause_s = 1.2 if "slow" in request.prompt else 0.25
         self._listener(events.JobStarted(job_id=job.job_id))
         for phase, total in ((Phase.STARTING, 0), (Phase.TEXT, 0), (Phase.DENOISE, STEPS)):
-            self._phase(job, phase, total, pause_s, request)
+            self._phase(job, phase, total, request)
             if "fail" in request.prompt and phase is Phase.DENOISE:
                 self._fail(job)
                 return
         for phase, total in ((Phase.AUDIO_DECODE, 0), (Phase.VIDEO_DECODE, 2), (Phase.EXPORT, 0)):
-            self._phase(job, phase, total, pause_s, request)
+            self._phase(job, phase, total, request)
         if self._stop.is_set():
             self._listener(events.JobCancelled(job_id=job.job_id))
             return
@@ -58,12 +59,12 @@ class ScriptedClient:
             events.JobDone(job_id=job.job_id, output_path=job.output_path, facts={"seed": str(request.seed)})
         )
 
-    def _phase(self, job, phase: Phase, total: int, pause_s: float, request: GenerationRequest) -> None:
+    def _phase(self, job, phase: Phase, total: int, request: GenerationRequest) -> None:
         if self._stop.is_set():
             return
         self._listener(events.PhaseStarted(job_id=job.job_id, phase=phase.value, total=total))
         for done in range(1, max(total, 1) + 1):
-            if self._stop.wait(pause_s):
+            if self._stop.wait(PAUSE_S):
                 return
             if total:
                 self._listener(
@@ -71,6 +72,13 @@ class ScriptedClient:
                 )
             if phase is Phase.DENOISE:
                 self._listener(preview(job.job_id, done, request))
+                if "hold" in request.prompt and done in HOLDS:
+                    self._wait_for(self._clip.with_name(f"release-{done}"))
+
+    def _wait_for(self, file: Path) -> None:
+        while not file.exists() and not self._stop.wait(POLL_S):
+            pass
+        file.unlink(missing_ok=True)
 
     def _fail(self, job: events.StartJob) -> None:
         self._listener(
