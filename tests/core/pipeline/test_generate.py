@@ -1,0 +1,120 @@
+"""The whole path with the embedded model and the native kernels: a sentence becomes a file that plays.
+
+Tier: executed; the file is judged by an independent decoder (ffmpeg). Whether the picture is what the prompt says is
+`make eval-mini`'s business, not this file's.
+"""
+
+import json
+import re
+import subprocess
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+
+from core import paths
+from core.errors import Cancelled, KernelError
+from core.kernels.backend import CancelFlag
+from core.library.sidecar import restore_request
+from core.phase import Phase
+from core.pipeline.engine import Engine
+from core.pipeline.generate import generate
+from core.request import GenerationRequest
+from tests.core.pipeline.listening import Listener
+
+pytestmark = [
+    pytest.mark.native,
+    pytest.mark.skipif(not paths.mini_model_path().is_dir(), reason="the embedded model assets/mini is missing"),
+]
+FFMPEG = imageio_ffmpeg.get_ffmpeg_exe()
+REQUEST = GenerationRequest(prompt="a red circle moves right on a navy background, low tone", seed=7, steps=4)
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("VIGNETTE_HOME", str(tmp_path / "home"))
+
+
+def frames_of(path: str) -> np.ndarray:
+    command = [FFMPEG, "-v", "error", "-i", path, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    raw = subprocess.run(command, capture_output=True, check=True).stdout
+    return np.frombuffer(raw, np.uint8).reshape(-1, REQUEST.height, REQUEST.width, 3)
+
+
+def sound_of(path: str) -> np.ndarray:
+    command = [FFMPEG, "-v", "error", "-i", path, "-f", "f32le", "-"]
+    raw = subprocess.run(command, capture_output=True, check=True).stdout
+    return np.frombuffer(raw, np.float32).reshape(-1, 2)
+
+
+def make(engine: Engine, folder, request: GenerationRequest = REQUEST) -> tuple[dict, Listener]:
+    listener = Listener()
+    return generate(engine, request, str(folder / "clip.mp4"), listener, CancelFlag()), listener
+
+
+def test_a_prompt_becomes_a_clip_with_sound(tmp_path):
+    facts, _ = make(Engine(), tmp_path)
+    said = subprocess.run([FFMPEG, "-i", facts["output_path"]], capture_output=True, text=True).stderr
+    assert re.search(r"Video: h264.* 128x128.* 24 fps", said) and re.search(r"Audio: aac.* 32000 Hz, stereo", said)
+    frames, sound = frames_of(facts["output_path"]), sound_of(facts["output_path"])
+    assert len(frames) == facts["frame_count"] == 22 and len(sound) >= 29_000
+    assert frames.std() > 8 and np.sqrt((sound**2).mean()) > 1e-3
+
+
+def test_phases_come_in_order_and_every_step_has_a_preview(tmp_path):
+    facts, listener = make(Engine(), tmp_path)
+    assert [phase for phase, _ in listener.phases] == list(Phase)
+    assert [step for step, _ in listener.previews] == [1, 2, 3, 4]
+    assert all(rgb.dtype == np.uint8 and rgb.shape == (8, 8, 3) for _, rgb in listener.previews)
+    assert set(facts["phase_s"]) == {phase.value for phase in Phase} - {"starting"}
+
+
+def test_the_same_seed_gives_the_same_pixels_and_another_seed_another_clip(tmp_path):
+    engine, clips = Engine(), []
+    for number, seed in enumerate((7, 7, 8)):
+        (tmp_path / str(number)).mkdir()
+        facts, _ = make(engine, tmp_path / str(number), REQUEST.with_seed(seed))
+        clips.append(frames_of(facts["output_path"]))
+    assert np.array_equal(clips[0], clips[1])
+    assert np.abs(clips[0].astype(int) - clips[2]).max() > 8
+
+
+def test_the_settings_lie_beside_the_clip_and_inside_it(tmp_path):
+    facts, _ = make(Engine(), tmp_path)
+    record = json.loads((tmp_path / "clip.json").read_text(encoding="utf-8"))
+    assert record["noise_rule_version"] == 1 and record["backend"] == "native" and record["steps"] == 4
+    assert record["facts"]["seed"] == "7"
+    (tmp_path / "clip.json").unlink()
+    assert restore_request(facts["output_path"]) == REQUEST
+
+
+def test_later_previews_come_closer_to_the_finished_picture(tmp_path):
+    request = GenerationRequest(prompt=REQUEST.prompt, seed=3)
+    facts, listener = make(Engine(), tmp_path, request)
+    small = frames_of(facts["output_path"])[9:13].mean(0).reshape(8, 16, 8, 16, 3).mean((1, 3))
+    distance = [np.abs(rgb.astype(float) - small).mean() for _, rgb in listener.previews]
+    assert distance[-1] < 0.5 * distance[0]
+
+
+@pytest.mark.parametrize("at", [Phase.TEXT, Phase.DENOISE, Phase.AUDIO_DECODE, Phase.VIDEO_DECODE])
+def test_a_stopped_render_leaves_nothing(tmp_path, at):
+    cancel = CancelFlag()
+    listener = Listener(on_phase=lambda phase: phase is at and cancel.set())
+    with pytest.raises(Cancelled):
+        generate(Engine(), REQUEST, str(tmp_path / "clip.mp4"), listener, cancel)
+    assert not [path for path in tmp_path.iterdir() if path.name != "home"]
+
+
+def test_weights_that_are_not_numbers_are_named_and_leave_nothing(tmp_path, monkeypatch):
+    engine = Engine()
+    source = engine._model(paths.mini_model_path()).files.denoiser[1]
+    honest = type(source).values
+
+    def spoilt(self, name):
+        values = honest(self, name)
+        return np.full_like(values, np.nan) if name == "blocks.1.norm1.weight" else values
+
+    monkeypatch.setattr(type(source), "values", spoilt)
+    with pytest.raises(KernelError, match="not finite in step 1"):
+        make(engine, tmp_path)
+    assert not list(tmp_path.glob("*.mp4"))
