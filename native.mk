@@ -1,13 +1,16 @@
-# The kernel library and its tests. Everything lands in build/; a missing tool is named together with its Debian package.
+# The kernel library and its tests, all below build/. A missing tool is named together with its Debian package.
 #
-# Flags: no fast-math and no contraction into fused multiply-add, so that results repeat across compilers and machines;
-# the baseline instruction set of the platform (files under src/arch/ get their own flags).
+# Flags: no fast-math and no contraction into fused multiply-add, so that results repeat across compilers and machines.
+# Given up are errno and floating-point traps, which change no value but let loops with a choice in them be vectorised.
+# The instruction set is the platform's baseline; files under src/arch/ get their own flags.
 NATIVE_WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
-NATIVE_CFLAGS := -O3 -std=c11 -fPIC -fvisibility=hidden -fno-math-errno -ffp-contract=off $(NATIVE_WARNINGS) \
-  -Inative/include -Inative/src
+NATIVE_CFLAGS := -O3 -std=c11 -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off \
+  $(NATIVE_WARNINGS) -Inative/include -Inative/src
 NATIVE_DEBUG_CFLAGS := $(NATIVE_CFLAGS) -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined \
   -fno-sanitize-recover=all
 NATIVE_SOURCES := $(wildcard native/src/*.c)
+NATIVE_OBJECTS := $(patsubst native/src/%.c,build/native/obj/%.o,$(NATIVE_SOURCES))
+NATIVE_DEBUG_OBJECTS := $(patsubst native/src/%.c,build/native-debug/obj/%.o,$(NATIVE_SOURCES))
 NATIVE_TESTS := $(wildcard native/tests/test_*.c)
 NATIVE_HEADERS := $(wildcard native/include/*.h native/src/*.h native/tests/*.h)
 NATIVE_LINK := -lm -lpthread
@@ -24,11 +27,11 @@ endif
 # $(call need,program,how to get it)
 need = @command -v $(1) >/dev/null || { echo "$(1) is missing: $(2)"; exit 1; }
 
-.PHONY: native native-debug test-native test-native-c test-arm64 native-macos
+.PHONY: native bench-native native-debug test-native test-native-c test-arm64 native-macos
 
 native: $(NATIVE_LIBRARY) ## Build the kernel library for this machine
 
-$(NATIVE_LIBRARY): $(patsubst native/src/%.c,build/native/obj/%.o,$(NATIVE_SOURCES))
+$(NATIVE_LIBRARY): $(NATIVE_OBJECTS)
 	$(CC) $(NATIVE_SHARED) -o $@ $^ $(NATIVE_LINK)
 
 build/native/obj/%.o: native/src/%.c native.mk
@@ -36,7 +39,7 @@ build/native/obj/%.o: native/src/%.c native.mk
 	@mkdir -p $(@D)
 	$(CC) $(NATIVE_CFLAGS) -MMD -MP -c -o $@ $<
 
-build/native/tests/%: native/tests/%.c $(patsubst native/src/%.c,build/native/obj/%.o,$(NATIVE_SOURCES)) $(NATIVE_HEADERS)
+build/native/tests/%: native/tests/%.c $(NATIVE_OBJECTS) $(NATIVE_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(NATIVE_CFLAGS) -o $@ $(filter-out %.h,$^) $(NATIVE_LINK)
 
@@ -46,18 +49,24 @@ test-native-c: $(patsubst native/tests/%.c,build/native/tests/%,$(NATIVE_TESTS))
 test-native: native test-native-c ## Run the C tests and the Python tests of the kernel library
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -m native
 
+bench-native: build/native/bench/bench_matmul ## Measure the products on one thread
+	@$<
+
+build/native/bench/%: native/bench/%.c $(NATIVE_OBJECTS)
+	@mkdir -p $(@D)
+	$(CC) $(NATIVE_CFLAGS) -o $@ $^ $(NATIVE_LINK)
+
 # ---- sanitisers: address and undefined behaviour; the tests fill scratch with NaN and give not a byte too much
 build/native-debug/obj/%.o: native/src/%.c native.mk
 	$(call need,$(CC),apt-get install gcc libc6-dev (Mac: xcode-select --install))
 	@mkdir -p $(@D)
 	$(CC) $(NATIVE_DEBUG_CFLAGS) -MMD -MP -c -o $@ $<
 
-build/native-debug/tests/%: native/tests/%.c $(patsubst native/src/%.c,build/native-debug/obj/%.o,$(NATIVE_SOURCES)) \
-  $(NATIVE_HEADERS)
+build/native-debug/tests/%: native/tests/%.c $(NATIVE_DEBUG_OBJECTS) $(NATIVE_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(NATIVE_DEBUG_CFLAGS) -o $@ $(filter-out %.h,$^) $(NATIVE_LINK)
 
-native-debug: $(patsubst native/tests/%.c,build/native-debug/tests/%,$(NATIVE_TESTS)) ## Run the C tests under sanitisers
+native-debug: $(NATIVE_TESTS:native/tests/%.c=build/native-debug/tests/%) ## Run the C tests under sanitisers
 	@set -e; for test in $^; do $$test; done
 
 # ---- arm64 on Linux: cross-compiled, run under qemu as an M2 (max), an M1 (cortex-a76) and plain NEON (cortex-a72).
@@ -66,10 +75,14 @@ ARM64_CC := aarch64-linux-gnu-gcc
 ARM64_QEMU := qemu-aarch64-static
 ARM64_CPUS := max,sve=off cortex-a76 cortex-a72
 
-build/arm64/tests/%: native/tests/%.c $(NATIVE_SOURCES) $(NATIVE_HEADERS) native.mk
+build/arm64/obj/%.o: native/src/%.c native.mk
 	$(call need,$(ARM64_CC),apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 	@mkdir -p $(@D)
-	$(ARM64_CC) $(NATIVE_CFLAGS) -static -o $@ $(filter %.c,$^) $(NATIVE_LINK)
+	$(ARM64_CC) $(NATIVE_CFLAGS) -MMD -MP -c -o $@ $<
+
+build/arm64/tests/%: native/tests/%.c $(NATIVE_SOURCES:native/src/%.c=build/arm64/obj/%.o) $(NATIVE_HEADERS)
+	@mkdir -p $(@D)
+	$(ARM64_CC) $(NATIVE_CFLAGS) -static -o $@ $(filter-out %.h,$^) $(NATIVE_LINK)
 
 test-arm64: $(patsubst native/tests/%.c,build/arm64/tests/%,$(NATIVE_TESTS)) ## Run the C tests as arm64 code under qemu
 	$(call need,$(ARM64_QEMU),apt-get install qemu-user-static)
@@ -86,4 +99,4 @@ $(MACOS_LIBRARY): $(NATIVE_SOURCES) $(NATIVE_HEADERS) native.mk
 	$(PY) -m ziglang cc -target aarch64-macos.14.0 $(NATIVE_CFLAGS) -shared -o $@ $(NATIVE_SOURCES) \
 	  -Wl,-install_name,@rpath/libh3k.dylib -Wl,-headerpad_max_install_names
 
--include $(wildcard build/native/obj/*.d build/native-debug/obj/*.d)
+-include $(wildcard build/native/obj/*.d build/native-debug/obj/*.d build/arm64/obj/*.d)

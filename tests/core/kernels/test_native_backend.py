@@ -82,10 +82,11 @@ def test_a_flag_set_from_another_thread_ends_a_long_product():
     x, weight = np.zeros((4096, 2048), np.float32), Matrix.from_float32("weight", np.zeros((4096, 2048), np.float32))
     timer = threading.Timer(0.05, flag.set)
     timer.start()
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(Cancelled):
         backend.linear(x, weight)
-    assert time.monotonic() - start < 0.9
+    # The whole product takes 69 GFLOP, more than a second of processor time; one tile takes 0.1 GFLOP.
+    assert time.process_time() - start < 0.7
     timer.join()
 
 
