@@ -32,16 +32,19 @@ need = @command -v $(1) >/dev/null || { echo "$(1) is missing: $(2)"; exit 1; }
 native: $(NATIVE_LIBRARY) ## Build the kernel library for this machine
 
 $(NATIVE_LIBRARY): $(NATIVE_OBJECTS)
-	$(CC) $(NATIVE_SHARED) -o $@ $^ $(NATIVE_LINK)
+	@echo "  cc $@"
+	@$(CC) $(NATIVE_SHARED) -o $@ $^ $(NATIVE_LINK)
 
 build/native/obj/%.o: native/src/%.c native.mk
 	$(call need,$(CC),apt-get install gcc libc6-dev (Mac: xcode-select --install))
 	@mkdir -p $(@D)
-	$(CC) $(NATIVE_CFLAGS) -MMD -MP -c -o $@ $<
+	@echo "  cc $@"
+	@$(CC) $(NATIVE_CFLAGS) -MMD -MP -c -o $@ $<
 
 build/native/tests/%: native/tests/%.c $(NATIVE_OBJECTS) $(NATIVE_HEADERS)
 	@mkdir -p $(@D)
-	$(CC) $(NATIVE_CFLAGS) -o $@ $(filter-out %.h,$^) $(NATIVE_LINK)
+	@echo "  cc $@"
+	@$(CC) $(NATIVE_CFLAGS) -o $@ $(filter-out %.h,$^) $(NATIVE_LINK)
 
 test-native-c: $(patsubst native/tests/%.c,build/native/tests/%,$(NATIVE_TESTS)) ## Run the C tests of the kernels
 	@set -e; for test in $^; do $$test; done
@@ -54,17 +57,20 @@ bench-native: build/native/bench/bench_matmul ## Measure the products on one thr
 
 build/native/bench/%: native/bench/%.c $(NATIVE_OBJECTS)
 	@mkdir -p $(@D)
-	$(CC) $(NATIVE_CFLAGS) -o $@ $^ $(NATIVE_LINK)
+	@echo "  cc $@"
+	@$(CC) $(NATIVE_CFLAGS) -o $@ $^ $(NATIVE_LINK)
 
 # ---- sanitisers: address and undefined behaviour; the tests fill scratch with NaN and give not a byte too much
 build/native-debug/obj/%.o: native/src/%.c native.mk
 	$(call need,$(CC),apt-get install gcc libc6-dev (Mac: xcode-select --install))
 	@mkdir -p $(@D)
-	$(CC) $(NATIVE_DEBUG_CFLAGS) -MMD -MP -c -o $@ $<
+	@echo "  cc $@"
+	@$(CC) $(NATIVE_DEBUG_CFLAGS) -MMD -MP -c -o $@ $<
 
 build/native-debug/tests/%: native/tests/%.c $(NATIVE_DEBUG_OBJECTS) $(NATIVE_HEADERS)
 	@mkdir -p $(@D)
-	$(CC) $(NATIVE_DEBUG_CFLAGS) -o $@ $(filter-out %.h,$^) $(NATIVE_LINK)
+	@echo "  cc $@"
+	@$(CC) $(NATIVE_DEBUG_CFLAGS) -o $@ $(filter-out %.h,$^) $(NATIVE_LINK)
 
 native-debug: $(NATIVE_TESTS:native/tests/%.c=build/native-debug/tests/%) ## Run the C tests under sanitisers
 	@set -e; for test in $^; do $$test; done
@@ -78,11 +84,13 @@ ARM64_CPUS := max,sve=off cortex-a76 cortex-a72
 build/arm64/obj/%.o: native/src/%.c native.mk
 	$(call need,$(ARM64_CC),apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 	@mkdir -p $(@D)
-	$(ARM64_CC) $(NATIVE_CFLAGS) -MMD -MP -c -o $@ $<
+	@echo "  cc $@"
+	@$(ARM64_CC) $(NATIVE_CFLAGS) -MMD -MP -c -o $@ $<
 
 build/arm64/tests/%: native/tests/%.c $(NATIVE_SOURCES:native/src/%.c=build/arm64/obj/%.o) $(NATIVE_HEADERS)
 	@mkdir -p $(@D)
-	$(ARM64_CC) $(NATIVE_CFLAGS) -static -o $@ $(filter-out %.h,$^) $(NATIVE_LINK)
+	@echo "  cc $@"
+	@$(ARM64_CC) $(NATIVE_CFLAGS) -static -o $@ $(filter-out %.h,$^) $(NATIVE_LINK)
 
 test-arm64: $(patsubst native/tests/%.c,build/arm64/tests/%,$(NATIVE_TESTS)) ## Run the C tests as arm64 code under qemu
 	$(call need,$(ARM64_QEMU),apt-get install qemu-user-static)

@@ -43,7 +43,7 @@ struct h3k_pool {
 
 static bool is_cancelled(const h3k_call *call)
 {
-    return call->cancel != NULL && *call->cancel != 0;
+    return call->cancel != NULL && __atomic_load_n(call->cancel, __ATOMIC_RELAXED) != 0;
 }
 
 static void run_tasks(h3k_pool *pool, const loop *l, int32_t index)

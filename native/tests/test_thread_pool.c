@@ -26,7 +26,7 @@ static void count_task(const void *context, int64_t task, int32_t worker)
     if (worker < 0 || worker >= t->threads)
         atomic_fetch_add(&t->worker_faults, 1);
     if (atomic_fetch_add(&t->total, 1) + 1 == t->stop_after)
-        t->cancel = 1;
+        __atomic_store_n(&t->cancel, 1, __ATOMIC_RELAXED);
 }
 
 static h3k_status run(h3k_pool *pool, tally *t, int64_t tasks)
