@@ -11,7 +11,7 @@ from core.errors import RequestError
 from core.request import MAX_SEED, GenerationRequest, parse_seed, snap_size
 
 SIZES = ((128, 128), (192, 128), (128, 192), (256, 256))
-LENGTHS = (22, 39, 56, 90, 124)
+LENGTHS = (22, 39, 56, 73, 90, 124)
 STEPS = (0, 8, 16, 32)  # 0: the model's own choice
 MAX_STEPS = 200
 

@@ -195,7 +195,7 @@ def _timing(job: JobSnapshot, pace: Pace, language: str) -> str:
     words = [messages.text(language, "time.elapsed", time=messages.duration(language, job.elapsed_s))]
     remaining_s = pace.remaining_s(job)
     if remaining_s is not None and not job.stopping and job.done < job.total:
-        time = messages.duration(language, remaining_s)
+        time = messages.duration(language, max(1.0, remaining_s))
         words.append(messages.text(language, "time.remaining", time=time))
     return " · ".join(words)
 

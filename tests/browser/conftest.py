@@ -106,8 +106,11 @@ def browser():
 
 @pytest.fixture(scope="module")
 def open_page(browser):
-    """Function (window, locale=, dark=) -> page, entered with the secret; the pages' manners are checked at the end."""
-    contexts, watches = [], []
+    """Function (window, locale=, dark=) -> page, entered with the secret; `open_page.reload(page)` reloads one.
+
+    The manners of all pages are checked at the end.
+    """
+    contexts, watches = [], {}
 
     def open_one(window: Running, *, locale: str = "en-US", dark: bool = False):
         context = browser.new_context(
@@ -117,15 +120,23 @@ def open_page(browser):
         page, watch = context.new_page(), Watch()
         watch.attach(page)
         contexts.append(context)
-        watches.append(watch)
+        watches[page] = watch
         page.goto(window.url)
         page.wait_for_selector("[data-stage]")
         return page
 
+    def reload(page):
+        """Leave and come back; gradio's client reports the streams that leaving cuts off, which is no fault."""
+        known = len(watches[page].errors)
+        page.reload()
+        page.wait_for_selector("[data-stage]")
+        del watches[page].errors[known:]
+
+    open_one.reload = reload
     yield open_one
     for context in contexts:
         context.close()
-    for watch in watches:
+    for watch in watches.values():
         assert watch.requests and not watch.foreign
         assert not watch.refused and not watch.errors
 

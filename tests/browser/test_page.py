@@ -70,6 +70,17 @@ def type_seed(page, seed):
     page.keyboard.insert_text(seed)
 
 
+def fill_exact(page, **values):
+    """Fill exact fields until they hold; one that is filled while the accordion still opens is emptied by it."""
+    while any(page.input_value(f"#exact-{name} input") != value for name, value in values.items()):
+        for name, value in values.items():
+            page.fill(f"#exact-{name} input", value)
+
+
+def wait_until(page, condition):
+    page.wait_for_function(f"() => {{ const at = (s) => document.querySelector(s); return {condition}; }}")
+
+
 def test_without_the_secret_the_page_stays_closed(browser, window):
     context = browser.new_context()
     page = context.new_page()
@@ -99,12 +110,12 @@ def test_control_enter_makes_a_clip_that_plays_with_sound(page, window, screensh
     assert page.is_visible("#stop") and not page.is_visible("#generate")
     release(window, 2)
     assert held(page, 5) != early
-    page.wait_for_function("document.querySelector('#status').innerText.includes('step 5/8')")
+    wait_until(page, "at('#status').innerText.includes('step 5/8')")
     screenshot(page, "en-preview")
     release(window, 5)
     assert "128 × 128 · 22 frames" in finished(page)
-    page.wait_for_function("document.querySelector('#result-video').readyState >= 2")
-    page.wait_for_function("document.querySelector('#result-video').webkitAudioDecodedByteCount > 0")
+    wait_until(page, "at('#result-video').readyState >= 2")
+    wait_until(page, "at('#result-video').webkitAudioDecodedByteCount > 0")
     assert page.evaluate("document.querySelector('#result-video').duration") == pytest.approx(1, abs=0.2)
     screenshot(page, "en-result")
 
@@ -133,23 +144,22 @@ def test_a_long_seed_keeps_every_digit(page):
 
 def test_rounded_sizes_are_announced(page, screenshot):
     page.click("#advanced button")
-    for name, value in (("width", "720"), ("height", "480"), ("frames", "49")):
-        page.fill(f"#exact-{name} input", value)
+    fill_exact(page, width="720", height="480", frames="49")
     generate(page, "a red circle")
     assert "736 × 480 · 56 frames" in finished(page)
     notices = page.inner_text(".v-notices")
     assert "720×480 became 736×480" in notices and "49 frames became 56" in notices
     screenshot(page, "en-notices")
-    for name in ("width", "height", "frames"):
-        page.fill(f"#exact-{name} input", "")
+    fill_exact(page, width="", height="", frames="")
     page.click("#advanced button")
 
 
 def test_stop_ends_the_job_and_the_next_one_runs(page, window, screenshot):
     generate(page, "hold a red circle")
     held(page, 2)
+    wait_until(page, "at('.v-timing').innerText.includes('1 s so far')")
     page.click("#stop")
-    page.wait_for_function("document.querySelector('#status').innerText.includes('finishing first')")
+    wait_until(page, "at('#status').innerText.includes('finishing first')")
     page.wait_for_selector("[data-state=cancelled]")
     page.wait_for_selector("#generate")
     screenshot(page, "en-stopped")
@@ -163,7 +173,7 @@ def test_a_failure_stays_readable_and_shows_no_markup_of_others(page, screenshot
     assert "The disk <b>is full</b>" in page.inner_text("#error")
     before = page.input_value("#seed input")
     page.click("#dice")
-    page.wait_for_function(f"document.querySelector('#seed input').value != '{before}'")
+    wait_until(page, f"at('#seed input').value != '{before}'")
     assert page.is_visible(".v-error") and page.is_visible("#generate")
     assert page.input_value("#prompt textarea") == "fail"
     screenshot(page, "en-failed")
@@ -177,19 +187,20 @@ def test_a_narrow_screen_puts_the_stage_below_the_form(page, screenshot):
     page.set_viewport_size({"width": 1280, "height": 900})
 
 
-def test_a_reloaded_and_a_second_page_find_the_running_job_with_its_settings(page, chinese, window, screenshot):
+def test_reloaded_pages_find_the_running_job_with_its_settings(open_page, page, chinese, window, screenshot):
     page.check("#size input[value='192x128']", force=True)
     generate(page, "hold a red circle")
     held(page, 2)
-    page.reload()
+    open_page.reload(page)
     held(page, 2)
-    assert page.is_visible("#stop") and page.input_value("#prompt textarea") == "hold a red circle"
-    assert page.is_checked("#size input[value='192x128']")
-    chinese.reload()
+    assert page.is_visible("#stop")
+    wait_until(page, "at('#prompt textarea').value === 'hold a red circle'")
+    wait_until(page, "at(\"#size input[value='192x128']\").checked")
+    open_page.reload(chinese)
     held(chinese, 2)
     release(window, 2)
     held(chinese, 5)
-    chinese.wait_for_function("document.querySelector('#status').innerText.includes('正在生成画面与声音')")
+    wait_until(chinese, "at('#status').innerText.includes('正在生成画面与声音')")
     screenshot(chinese, "zh-dark-preview")
     release(window, 5)
     assert "192 × 128" in finished(page) and "192 × 128" in finished(chinese)
@@ -201,7 +212,7 @@ def test_a_chinese_browser_gets_a_chinese_window(chinese):
     words = chinese.inner_text("#controls")
     assert "提示词" in words and "时长" in words and "自动" in words and "Prompt" not in words
     chinese.click("#example-1")
-    chinese.wait_for_function("document.querySelector('#prompt textarea').value.includes('红色的圆形')")
+    wait_until(chinese, "at('#prompt textarea').value.includes('红色的圆形')")
 
 
 def test_a_form_with_mistakes_names_them_all(chinese, screenshot):

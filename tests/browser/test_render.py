@@ -112,10 +112,10 @@ def test_stop_halts_the_render_within_five_seconds_and_the_next_one_works(page, 
     page.wait_for_selector("#result-video")
 
 
-def test_a_page_reloaded_in_mid_render_finds_the_clip_again(page):
+def test_a_page_reloaded_in_mid_render_finds_the_clip_again(open_page, page):
     generate(page, steps=16)
     page.wait_for_selector("#preview-picture")
-    page.reload()
+    open_page.reload(page)
     page.wait_for_selector("#stop")
     page.wait_for_selector("#preview-picture")
     page.wait_for_selector("#result-video")

@@ -84,7 +84,7 @@ def test_no_steps_choice_means_the_models_own():
 def test_a_request_fills_the_form_that_reads_back_as_it():
     for request in (
         GenerationRequest(prompt="known choices", width=256, height=256, frame_count=39, steps=16, seed=2**63 - 1),
-        GenerationRequest(prompt="exact values", width=96, height=320, frame_count=73, steps=11, seed=5),
+        GenerationRequest(prompt="exact values", width=96, height=320, frame_count=107, steps=11, seed=5),
         GenerationRequest(prompt="defaults"),
     ):
         assert read(fill(request)).request == request
