@@ -49,8 +49,13 @@ def request_of(record: dict) -> GenerationRequest:
 
 
 def write_sidecar(video_path: str | Path, record: dict) -> Path:
-    """Write `record` beside a clip, whole or not at all; returns the path. Raises MediaError."""
+    """Write `record` beside a clip, whole or not at all; returns the path.
+
+    raises: MediaError when it cannot be written, or when a file that is no record of ours has the name
+    """
     target = sidecar_path(video_path)
+    if holds_other_data(video_path):
+        raise MediaError(f"{target} holds something else and was kept; the settings are only inside the clip.")
     unfinished = target.with_name(f".{target.name}.vignette-partial")
     text = json.dumps(record, ensure_ascii=False, indent=1)
     try:
@@ -74,6 +79,15 @@ def read_sidecar(video_path: str | Path) -> dict | None:
         return None
     except OSError as error:
         raise MediaError(f"{path} could not be read: {error.strerror}.") from error
+
+
+def holds_other_data(video_path: str | Path) -> bool:
+    """Whether the file named like the settings of a clip is not ours (such as a result redirected to `clip.json`)."""
+    try:
+        record = read_sidecar(video_path)
+    except MediaError:
+        return True
+    return record is not None and record.get("format") != FORMAT
 
 
 def clip_record(video_path: str | Path) -> dict:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from core import paths
+from core.errors import RequestError
 from core.kernels.backend import Backend, CancelFlag
 from core.kernels.choose import open_backend
 from core.model.adaln import AdalnTables
@@ -23,6 +24,7 @@ from core.pipeline.reporter import Reporter
 from core.request import GenerationRequest
 from core.version import VERSION
 from core.weights.checkpoint import ModelSet, open_model_set
+from core.weights.components import ComponentKind
 from core.weights.vocabulary import vocabulary_text
 
 
@@ -88,8 +90,16 @@ class Engine:
         self._loaded: LoadedModel | None = None
 
     def start(self, request: GenerationRequest, report: Reporter, cancel: CancelFlag) -> Run:
-        """A render of `request`, not yet computed. Raises CheckpointError when the model cannot be used."""
+        """A render of `request`, not yet computed.
+
+        raises: CheckpointError when the model cannot be used; RequestError for keyframes and references, which would
+                otherwise be left out without a word
+        """
         report.phase(Phase.STARTING, 0)
+        if request.keyframes or request.references:
+            raise RequestError(
+                "Keyframes and references were given; this version makes clips from text alone.", hint="Remove them."
+            )
         backend, notice = open_backend(self._backend_name, cancel)
         if notice:
             report.notice(notice)
@@ -103,7 +113,8 @@ class Engine:
         if self._loaded is None or self._loaded.path != path:
             self._loaded = None
             files = self._open_model(path)
-            fit_path = paths.cache_dir() / "previews" / f"{files.content_key}.json"
+            video_vae = files.components[ComponentKind.VIDEO_VAE]  # its map, whatever denoiser is beside it
+            fit_path = paths.cache_dir() / "previews" / f"{video_vae.content_key}.json"
             self._loaded = LoadedModel(
                 path=path,
                 files=files,

@@ -84,6 +84,19 @@ def export_clip(
     }
 
 
+# ---- before a long render
+def check_output(path: str | Path, canvas: Canvas, frame_count: int) -> None:
+    """Raise MediaError now for an export that could not work in the end; makes the folder if it is missing."""
+    path = Path(path)
+    ffmpeg_program()
+    require_free_space(path, clip_bytes(canvas, frame_count))
+    if path.is_dir():
+        raise MediaError(f"{path} is a folder; the name of a file was expected.", hint=f"Use {path / 'clip.mp4'}.")
+    folder = path.absolute().parent
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise MediaError(f"No file can be written into {folder}.", hint="Choose another output folder.")
+
+
 # ---- space
 def clip_bytes(canvas: Canvas, frame_count: int) -> int:
     """Generous estimate of what an export writes, its scratch files included."""

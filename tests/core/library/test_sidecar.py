@@ -53,6 +53,20 @@ def test_a_record_restores_the_request_digit_for_digit(tmp_path):
     assert restore_request(tmp_path / "clip.json") == REQUEST
 
 
+@pytest.mark.parametrize("content", [b"", b"[1]", b'{"ok": true}', b"\xff"])
+def test_a_file_of_somebody_else_is_never_overwritten(tmp_path, content):
+    (tmp_path / "clip.json").write_bytes(content)
+    with pytest.raises(MediaError, match="holds something else and was kept"):
+        write_sidecar(tmp_path / "clip.mp4", RECORD)
+    assert (tmp_path / "clip.json").read_bytes() == content
+
+
+def test_our_own_settings_are_replaced(tmp_path):
+    write_sidecar(tmp_path / "clip.mp4", RECORD)
+    write_sidecar(tmp_path / "clip.mp4", RECORD | {"n": 2})
+    assert read_sidecar(tmp_path / "clip.mp4")["n"] == 2
+
+
 def test_the_seed_is_text_so_that_a_browser_keeps_every_digit(tmp_path):
     text = write_sidecar(tmp_path / "clip.mp4", RECORD).read_text(encoding="utf-8")
     assert json.loads(text)["seed"] == "9223372036854775807" == json.loads(text)["request"]["seed"]

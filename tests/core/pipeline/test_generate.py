@@ -5,21 +5,24 @@ Tier: executed; the file is judged by an independent decoder (ffmpeg). Whether t
 """
 
 import json
+import os
 import re
+import resource
 import subprocess
+from dataclasses import replace
 
 import imageio_ffmpeg
 import numpy as np
 import pytest
 
 from core import paths
-from core.errors import Cancelled, KernelError
+from core.errors import Cancelled, KernelError, MediaError, RequestError
 from core.kernels.backend import CancelFlag
 from core.library.sidecar import restore_request
 from core.phase import Phase
 from core.pipeline.engine import Engine
 from core.pipeline.generate import generate
-from core.request import GenerationRequest
+from core.request import GenerationRequest, Keyframe, Reference
 from tests.core.pipeline.listening import Listener
 
 pytestmark = [
@@ -86,6 +89,60 @@ def test_the_settings_lie_beside_the_clip_and_inside_it(tmp_path):
     assert record["facts"]["seed"] == "7"
     (tmp_path / "clip.json").unlink()
     assert restore_request(facts["output_path"]) == REQUEST
+
+
+def test_facts_count_the_processor_seconds_of_ffmpeg_too(tmp_path):
+    children_before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    facts, _ = make(Engine(), tmp_path)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ffmpeg_s = children.ru_utime + children.ru_stime - children_before.ru_utime - children_before.ru_stime
+    assert ffmpeg_s > 0.02 and facts["cpu_s"] > ffmpeg_s
+    assert facts["cpu_s"] <= os.cpu_count() * facts["elapsed_s"] + 0.1
+
+
+def test_an_existing_clip_gives_way_only_when_asked(tmp_path):
+    engine, path = Engine(), tmp_path / "clip.mp4"
+    path.write_bytes(b"precious")
+    kept, _ = make(engine, tmp_path)
+    assert kept["output_path"] == str(tmp_path / "clip-2.mp4") and path.read_bytes() == b"precious"
+    replaced = generate(engine, REQUEST, str(path), Listener(), CancelFlag(), overwrite=True)
+    assert replaced["output_path"] == str(path) and len(frames_of(path)) == 22
+
+
+def test_a_file_that_is_not_ours_beside_the_clip_is_kept_with_a_notice(tmp_path):
+    (tmp_path / "clip.json").write_bytes(b"")  # what `--json > clip.json` leaves while the render runs
+    listener = Listener()
+    facts = generate(Engine(), REQUEST, str(tmp_path / "clip.mp4"), listener, CancelFlag(), overwrite=True)
+    assert facts["output_path"] == str(tmp_path / "clip.mp4") and (tmp_path / "clip.json").read_bytes() == b""
+    assert any("holds something else" in notice for notice in listener.notices)
+    (tmp_path / "clip.json").unlink()
+    assert restore_request(facts["output_path"]) == REQUEST
+
+
+def test_a_finished_clip_is_not_lost_because_the_cache_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("VIGNETTE_HOME", str(tmp_path / "file" / "home"))
+    facts, listener = make(Engine(), tmp_path)
+    assert len(frames_of(facts["output_path"])) == 22
+    assert [notice for notice in listener.notices if "could not be kept" in notice]
+
+
+@pytest.mark.parametrize("name", ["file/clip.mp4", "folder"])
+def test_an_impossible_output_is_refused_before_anything_is_computed(tmp_path, name):
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "folder").mkdir()
+    listener = Listener()
+    with pytest.raises(MediaError) as error:
+        generate(Engine(), REQUEST, str(tmp_path / name), listener, CancelFlag())
+    assert error.value.hint and not listener.phases
+
+
+def test_keyframes_and_references_are_refused_rather_than_ignored(tmp_path):
+    with_keyframe = replace(REQUEST, keyframes=(Keyframe(path="a.png", position="first"),))
+    with_reference = replace(REQUEST, references=(Reference(path="a.wav", kind="audio"),))
+    for request in (with_keyframe, with_reference):
+        with pytest.raises(RequestError, match="text alone"):
+            make(Engine(), tmp_path, request)
 
 
 def test_later_previews_come_closer_to_the_finished_picture(tmp_path):
