@@ -76,7 +76,7 @@ class RgbFit:
         """Write atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
         data = {"version": FIT_VERSION, "gram": self.gram.tolist(), "cross": self.cross.tolist()}
-        partial = path.with_suffix(".partial")
+        partial = path.with_suffix(f".{os.getpid()}.partial")  # the window's worker and the command line's may meet
         partial.write_text(json.dumps(data), encoding="utf-8")
         os.replace(partial, path)
 
@@ -86,12 +86,12 @@ class RgbFit:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
             gram, cross = np.array(data["gram"], dtype=np.float64), np.array(data["cross"], dtype=np.float64)
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             return RgbFit()
         empty = RgbFit()
         same_shapes = gram.shape == empty.gram.shape and cross.shape == empty.cross.shape
-        usable = data.get("version") == FIT_VERSION and same_shapes
-        return RgbFit(gram, cross) if usable else empty
+        finite = np.isfinite(gram).all() and np.isfinite(cross).all()
+        return RgbFit(gram, cross) if data.get("version") == FIT_VERSION and same_shapes and finite else empty
 
 
 class CellColours:

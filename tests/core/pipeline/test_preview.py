@@ -3,6 +3,8 @@
 Cannot catch: a map that is right for these latents but misleading for a real model's.
 """
 
+import json
+
 import numpy as np
 import pytest
 
@@ -50,7 +52,10 @@ def test_the_fit_is_kept_between_runs(clip, tmp_path):
     assert np.array_equal(Previewer(tmp_path / "fit.json", known_map()).map.matrix, first.map.matrix)
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"version": 0, "gram": [], "cross": []}'])
+NOT_NUMBERS = json.dumps({"version": 1, "gram": [[float("nan")] * 25] * 25, "cross": [[0.0] * 3] * 25})
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", "7", '{"version": 0, "gram": [], "cross": []}', NOT_NUMBERS])
 def test_a_damaged_fit_file_is_ignored(content, tmp_path):
     (tmp_path / "fit.json").write_text(content)
     shipped = known_map()
