@@ -19,12 +19,16 @@ class JobKind(Enum):
 # ---- window -> worker
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartJob:
-    """Run one job. `payload` is the job's request as JSON types, `output_path` where the result goes."""
+    """Run one job. `payload` is the job's request as JSON types, `output_path` where the result goes.
+
+    overwrite: whether an existing file there is replaced; otherwise the new one gets the next free name
+    """
 
     job_id: str
     kind: str
     payload: dict
     output_path: str = ""
+    overwrite: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

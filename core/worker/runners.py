@@ -13,6 +13,7 @@ def make_runners() -> dict[str, Runner]:
     engine = Engine()
 
     def run_generate(job: StartJob, report: Reporter, cancel: CancelFlag) -> dict:
-        return generate(engine, GenerationRequest.from_json(job.payload), job.output_path, report, cancel)
+        request = GenerationRequest.from_json(job.payload)
+        return generate(engine, request, job.output_path, report, cancel, overwrite=job.overwrite)
 
     return {JobKind.GENERATE.value: run_generate}
