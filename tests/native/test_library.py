@@ -4,6 +4,7 @@ Tier: self-consistency. Cannot run the Mac library.
 """
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -27,11 +28,11 @@ DECLARED = {
 ZIG_EXTRAS = {"__dso_handle", "_mh_dylib_header"}  # zig's linker exports these two always
 
 
-def llvm_nm() -> str:
+def llvm_tool(name: str) -> str:
     """The program, or a visible skip."""
-    found = shutil.which("llvm-nm") or shutil.which("llvm-nm-14")
+    found = shutil.which(name) or shutil.which(f"{name}-14")
     if not found:
-        pytest.skip("llvm-nm is missing: apt-get install llvm")
+        pytest.skip(f"{name} is missing: apt-get install llvm")
     return found
 
 
@@ -42,15 +43,32 @@ def exported(*arguments: str) -> set[str]:
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="reads an ELF file; the Mac library has its own test")
 def test_the_library_exports_what_the_bindings_declare():
-    program = shutil.which("nm") or llvm_nm()
+    program = shutil.which("nm") or llvm_tool("llvm-nm")
     assert exported(program, "-D", "--defined-only", str(library_path())) == DECLARED
 
 
-@pytest.mark.slow
-def test_the_mac_library_exports_what_the_bindings_declare():
+@pytest.fixture(scope="module")
+def mac_library() -> Path:
+    """Cross-built here; skips visibly without the compiler."""
     if importlib.util.find_spec("ziglang") is None:
         pytest.skip("ziglang is missing: pip install ziglang==0.16.0")
-    program = llvm_nm()
     subprocess.run(["make", "--no-print-directory", "native-macos"], cwd=ROOT, check=True, capture_output=True)
-    symbols = exported(program, "-g", "-U", str(ROOT / "build" / "macos" / "libh3k.dylib"))
+    return ROOT / "build" / "macos" / "libh3k.dylib"
+
+
+@pytest.mark.slow
+def test_the_mac_library_exports_what_the_bindings_declare(mac_library):
+    symbols = exported(llvm_tool("llvm-nm"), "-g", "-U", str(mac_library))
     assert {symbol.removeprefix("_") for symbol in symbols} - ZIG_EXTRAS == DECLARED
+
+
+@pytest.mark.slow
+def test_the_mac_library_needs_macos_14_and_the_system_library_alone(mac_library):
+    program = llvm_tool("llvm-objdump")
+    used, headers = (
+        subprocess.run([program, "--macho", what, str(mac_library)], check=True, capture_output=True, text=True).stdout
+        for what in ("--dylibs-used", "--private-headers")
+    )
+    libraries = re.findall(r"^\s+(\S+) \(compatibility", used, re.MULTILINE)
+    assert libraries == ["@rpath/libh3k.dylib", "/usr/lib/libSystem.B.dylib"]
+    assert re.search(r"^ +minos 14\.0$", headers, re.MULTILINE) and "LC_CODE_SIGNATURE" in headers
