@@ -105,9 +105,7 @@ def prove_detector(cases: list[Case], seed: int) -> dict:
 def make_clip(engine: Engine, case: Case, size: tuple[int, int, int]) -> Made:
     """Render one case through the same phases as the application, without writing a file."""
     width, height, frame_count = size
-    request = GenerationRequest(
-        prompt=case.prompt, width=width, height=height, frame_count=frame_count, seed=case.seed
-    )
+    request = GenerationRequest(prompt=case.prompt, width=width, height=height, frame_count=frame_count, seed=case.seed)
     run = engine.start(request, Silent(), CancelFlag())
     latents = phases.denoise(run, phases.encode_text(run))
     waveform = phases.decode_audio(run, latents.audio)

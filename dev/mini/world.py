@@ -27,6 +27,7 @@ from dev.mini.attributes import (
 from dev.mini.captions import LANGUAGES, caption
 
 __all__ = [
+    "audio_latent_count",
     "BACKGROUNDS", "COLOURS", "LANGUAGES", "MOTIONS", "SHAPES", "SOUNDS", "SYMMETRY", "Composition", "Scene",
     "caption", "compositions", "coverage", "held_out_compositions", "make_scene", "paint", "render", "sound",
     "training_compositions",
