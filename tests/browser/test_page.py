@@ -31,13 +31,13 @@ def window(tmp_path_factory, browser):
 
 
 @pytest.fixture(scope="module")
-def page(open_page, window):
+def page(window, open_page):
     """One English page for all tests that need no page of their own."""
     return open_page(window)
 
 
 @pytest.fixture(scope="module")
-def chinese(open_page, window):
+def chinese(window, open_page):
     return open_page(window, locale="zh-CN", dark=True)
 
 

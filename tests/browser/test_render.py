@@ -51,7 +51,7 @@ def window(tmp_path_factory, browser):
 
 
 @pytest.fixture(scope="module")
-def page(open_page, window):
+def page(window, open_page):
     return open_page(window)
 
 
@@ -120,3 +120,17 @@ def test_a_page_reloaded_in_mid_render_finds_the_clip_again(open_page, page):
     page.wait_for_selector("#preview-picture")
     page.wait_for_selector("#result-video")
     assert page.input_value("#prompt textarea") == PROMPT
+
+
+def test_a_killed_worker_is_one_readable_box_and_the_next_clip_comes(page, window, screenshot):
+    generate(page, steps=32, size="256x256")
+    page.wait_for_selector("#preview-picture")
+    for child in psutil.Process(window.process.pid).children():
+        child.kill()
+    page.wait_for_selector(".v-error")
+    words = page.inner_text("#error")
+    assert "ended unexpectedly" in words and "memory" in words and "Traceback" not in words
+    screenshot(page, "render-killed")
+    generate(page)
+    page.wait_for_selector("#result-video")
+    assert not page.is_visible(".v-error")
