@@ -6,4 +6,5 @@ BUNDLE_OUT ?= /tmp/vignette bundle
 bundle-dry: setup native native-macos ## Build the app bundle without its Mac parts and start it (minutes, 1.5 GB)
 	rm -rf "$(BUNDLE_OUT)/dist" "$(BUNDLE_OUT)/build"
 	$(PY) -m dev.bundle.dry_build "$(BUNDLE_OUT)"
+	$(PY) -m dev.bundle.finish "$(BUNDLE_OUT)/dist/Vignette.app"
 	$(PY) -m dev.bundle.boot "$(BUNDLE_OUT)/dist/Vignette.app"

@@ -33,7 +33,7 @@ PACKAGES = OURS + WINDOW_PACKAGES + WORKER_PACKAGES
 EXCLUDES = [
     *("tkinter", "_tkinter", "test", "lib2to3", "IPython", "matplotlib"),
     *("setuptools", "pkg_resources", "_distutils_hack", "pip", "py2app", "modulegraph", "macholib", "altgraph"),
-    *("pytest", "_pytest", "hypothesis", "playwright", "ruff", "uv", "ziglang"),
+    *("pytest", "_pytest", "py", "hypothesis", "playwright", "ruff", "uv", "ziglang"),
     *("diffusers", "transformers", "tokenizers", "gguf", "dev", "tests"),  # oracles and tools, never the application
 ]
 
