@@ -62,10 +62,23 @@ class LatentGrid:
         return c.AUDIO_CHANNELS * self.audio_latents
 
 
-def snap_side(value: int) -> int:
+def snap_side(value: float) -> int:
     """Nearest legal canvas side in px, ties upwards, at least 32."""
     step = c.CANVAS_MULTIPLE_PX
     return max(step, (int(value) + step // 2) // step * step)
+
+
+def snap_canvas(width: int, height: int) -> tuple[int, int]:
+    """Nearest legal (width, height) in px; one of more than CANVAS_MAX_AREA_PX is made smaller, in proportion."""
+    legal_w, legal_h = snap_side(width), snap_side(height)
+    if legal_w * legal_h <= c.CANVAS_MAX_AREA_PX:
+        return legal_w, legal_h
+    scale = math.sqrt(c.CANVAS_MAX_AREA_PX / (legal_w * legal_h))
+    legal_w, legal_h = snap_side(legal_w * scale), snap_side(legal_h * scale)
+    if legal_w * legal_h > c.CANVAS_MAX_AREA_PX:  # both were rounded up: the longer side gives way, of a square both
+        fitting = c.CANVAS_MAX_AREA_PX // min(legal_w, legal_h) // c.CANVAS_MULTIPLE_PX * c.CANVAS_MULTIPLE_PX
+        return (fitting if legal_w >= legal_h else legal_w), (fitting if legal_h >= legal_w else legal_h)
+    return legal_w, legal_h
 
 
 def snap_frame_count(frame_count: int) -> int:

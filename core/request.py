@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from core import constants as c
 from core.errors import RequestError
-from core.geometry import Canvas, LatentGrid, latent_grid, snap_frame_count, snap_side
+from core.geometry import Canvas, LatentGrid, latent_grid, snap_canvas, snap_frame_count, snap_side
 
 MAX_SEED = 2**63 - 1
 KEYFRAME_POSITIONS = ("first", "last")
@@ -64,6 +64,13 @@ class GenerationRequest:
                 hint=f"Use {c.MAX_FRAME_COUNT} frames or fewer.",
             )
         self.grid()
+        if self.width * self.height > c.CANVAS_MAX_AREA_PX:
+            width, height = snap_canvas(self.width, self.height)
+            raise RequestError(
+                f"A canvas of {self.width}x{self.height} px was asked for; the model makes at most "
+                f"{c.CANVAS_MAX_AREA_PX:,} px, such as 1344x768.",
+                hint=f"Use {width}x{height} px.",
+            )
 
     def canvas(self) -> Canvas:
         return Canvas(width=self.width, height=self.height)
@@ -108,10 +115,13 @@ def snap_size(width: int, height: int, frame_count: int) -> tuple[int, int, int,
         raise RequestError(f"A canvas of {width}x{height} px is not possible.", hint="Use for example 256x256.")
     if frame_count <= 0:
         raise RequestError(f"{frame_count} frames are not possible.", hint="Use 22 frames or more.")
-    legal_w, legal_h, legal_f = snap_side(width), snap_side(height), snap_frame_count(frame_count)
+    legal_w, legal_h = snap_canvas(width, height)
+    legal_f = snap_frame_count(frame_count)
     notices = []
     if (legal_w, legal_h) != (width, height):
-        notices.append(f"Size {width}x{height} became {legal_w}x{legal_h}: sides are multiples of 32 px.")
+        too_large = snap_side(width) * snap_side(height) > c.CANVAS_MAX_AREA_PX
+        limit = f", {c.CANVAS_MAX_AREA_PX:,} px in all at most" if too_large else ""
+        notices.append(f"Size {width}x{height} became {legal_w}x{legal_h}: sides are multiples of 32 px{limit}.")
     if legal_f != frame_count:
         notices.append(f"{frame_count} frames became {legal_f}: the model makes 22, 39, 56, ... 362 frames.")
     return legal_w, legal_h, legal_f, notices

@@ -56,6 +56,17 @@ def test_every_side_snaps_to_the_nearest_multiple_of_32():
     assert geometry.snap_side(48) == 64  # a tie goes up
 
 
+def test_a_snapped_canvas_never_exceeds_the_models_area_and_uses_most_of_it():
+    for width in range(700, 4000, 37):
+        for height in (width, width * 9 // 16, width * 3 // 4, width // 4):
+            snapped = geometry.snap_canvas(width, height)
+            area = snapped[0] * snapped[1]
+            assert area <= 768 * 1344 and not snapped[0] % 32 and not snapped[1] % 32
+            if width * height > 1.1 * 768 * 1344:
+                assert area > 0.95 * 768 * 1344
+                assert abs(snapped[0] * height / (snapped[1] * width) - 1) < 0.04
+
+
 @pytest.mark.parametrize(("width", "height"), [(0, 32), (32, 0), (100, 64), (64, 100), (-32, 64)])
 def test_illegal_canvases_are_refused_with_the_side_in_the_message(width, height):
     with pytest.raises(RequestError) as error:

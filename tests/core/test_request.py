@@ -32,6 +32,7 @@ def test_a_request_survives_json_with_every_digit_of_its_seed():
     ({"seed": MAX_SEED + 1}, "out of range"),
     ({"width": 100}, "multiple of 32"),
     ({"frame_count": 24}, "cannot be decoded"),
+    ({"width": 1376, "height": 768}, "at most 1,032,192 px"),
     ({"frame_count": 379}, "at most 362"),
 ])  # fmt: skip
 def test_impossible_values_are_refused_with_a_remedy(values, message):
@@ -53,7 +54,8 @@ def test_a_reference_is_an_image_a_video_or_a_sound(kind):
 
 
 def test_limits_themselves_are_allowed():
-    for values in ({"steps": 1}, {"steps": 200}, {"seed": 0}, {"seed": MAX_SEED}, {"frame_count": 362}):
+    for values in ({"steps": 1}, {"steps": 200}, {"seed": 0}, {"seed": MAX_SEED}, {"frame_count": 362},
+                   {"width": 1344, "height": 768}):  # fmt: skip
         GenerationRequest(prompt="x", **values)
     assert GenerationRequest(prompt="x").with_seed(9).seed == 9
 
@@ -86,6 +88,16 @@ def test_popular_illegal_sizes_map_to_named_neighbours(wish, legal, notices):
     GenerationRequest(prompt="x", width=sizes[0], height=sizes[1], frame_count=sizes[2])
     for sentence in sentences:
         assert str(legal[2]) in sentence or f"{legal[0]}x{legal[1]}" in sentence
+
+
+@pytest.mark.parametrize(("wish", "legal"), [
+    ((1920, 1080), (1344, 768)), ((1080, 1920), (768, 1344)), ((3840, 2160), (1344, 768)), ((1024, 1024), (992, 992)),
+    ((10**9, 10**9), (992, 992)), ((100_000, 1), (32_256, 32)),
+])  # fmt: skip
+def test_a_canvas_above_the_models_area_is_made_smaller_and_says_so(wish, legal):
+    width, height, _, (sentence,) = snap_size(*wish, 22)
+    assert (width, height) == legal and "1,032,192 px in all at most" in sentence
+    GenerationRequest(prompt="x", width=width, height=height)
 
 
 @pytest.mark.parametrize("wish", [(0, 128, 22), (128, -5, 22), (128, 128, 0), (128, 128, -1)])
