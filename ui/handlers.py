@@ -83,7 +83,7 @@ class Handlers:
         """Start the clip the form describes and show it as it comes; or say what is wrong with the form."""
         language = language_of(request)
         if (job := self._active()) is not None:
-            self._notices[job.job_id] = (form.Sentence(key="notice.attached"),)
+            self._note_attached(job)
             yield from self._watch(job.job_id, language)
             return
         values = self._values(data)
@@ -101,7 +101,7 @@ class Handlers:
 
         The second half of a double click on Generate lands on Stop and is not meant.
         """
-        if (job := self._active()) is None or (job.state is JobState.RUNNING and job.elapsed_s < DOUBLE_CLICK_S):
+        if (job := self._active()) is None or just_started(job):
             return {self._widgets.stop: gr.skip()}
         self._jobs.cancel(job.job_id)
         return {self._widgets.stop: gr.update(interactive=False)}
@@ -143,6 +143,12 @@ class Handlers:
     def _clips(self) -> list[JobSnapshot]:
         return [job for job in self._jobs.jobs() if job.kind == JobKind.GENERATE.value]
 
+    def _note_attached(self, job: JobSnapshot) -> None:
+        """Say that another clip was in the way; a double click is no wish for another one."""
+        attached, known = form.Sentence(key="notice.attached"), self._notices.get(job.job_id, ())
+        if attached not in known and not just_started(job):
+            self._notices[job.job_id] = (*known, attached)
+
     def _watch(self, job_id: str, language: str) -> Iterator[Updates]:
         """Only what changed since the last look, until the job is over."""
         shown, pace = None, Pace()
@@ -183,6 +189,11 @@ class Handlers:
     def _seed_updates(self, seed: str, locked: bool) -> Updates:
         w = self._widgets
         return {w.form["seed"]: seed, w.form["seed_lock"]: locked, w.own_seed: seed}
+
+
+def just_started(job: JobSnapshot) -> bool:
+    """Whether a click now may be the second half of the double click that started the job."""
+    return job.state is JobState.RUNNING and job.elapsed_s < DOUBLE_CLICK_S
 
 
 def language_of(request: gr.Request) -> str:

@@ -181,7 +181,8 @@ def test_a_page_opened_after_the_end_shows_the_result_and_the_settings(desk):
     assert restored[desk.w.own_seed] == desk.client.job.payload["seed"]
 
 
-def test_generate_while_a_clip_is_made_attaches_instead_of_queueing(desk):
+def test_generate_while_a_clip_is_made_attaches_instead_of_queueing(desk, monkeypatch):
+    monkeypatch.setattr("ui.handlers.DOUBLE_CLICK_S", 0.0)
     start(desk)
     other = desk.handlers.generate(filled(desk, prompt="another"), ENGLISH_PAGE)
     assert ENGLISH["notice.attached"] in next(other)[desk.w.status]
@@ -200,11 +201,13 @@ def test_stop_reaches_the_worker_and_the_page_says_so(desk, monkeypatch):
     assert desk.jobs.jobs()[0].state is JobState.CANCELLED
 
 
-def test_the_second_half_of_a_double_click_does_not_stop(desk, monkeypatch):
+def test_the_second_half_of_a_double_click_neither_stops_nor_complains(desk, monkeypatch):
     monkeypatch.setattr("ui.handlers.DOUBLE_CLICK_S", 60.0)
     start(desk)
     desk.handlers.stop()
     assert desk.client.cancelled == []
+    again = next(desk.handlers.generate(filled(desk), ENGLISH_PAGE))
+    assert len(desk.jobs.jobs()) == 1 and ENGLISH["notice.attached"] not in again[desk.w.status]
 
 
 def test_stop_without_a_job_does_nothing(desk):
