@@ -6,6 +6,7 @@ from core.errors import KernelError
 from core.kernels.backend import Backend, CancelFlag
 from core.kernels.native import NativeBackend
 from core.kernels.reference import ReferenceBackend
+from core.kernels.threads import default_threads
 
 BACKENDS = {"native": NativeBackend, "reference": ReferenceBackend}
 BACKEND_VARIABLE = "VIGNETTE_BACKEND"  # forces one, for tests and for finding faults
@@ -17,12 +18,13 @@ def open_backend(name: str, cancel: CancelFlag) -> tuple[Backend, str]:
     name:   "native" or "reference"; empty: what VIGNETTE_BACKEND says, else native with torch as fallback
     raises: KernelError when the backend asked for by name is unknown or cannot be opened
     """
-    wanted = name or os.environ.get(BACKEND_VARIABLE, "")
+    wanted, threads = name or os.environ.get(BACKEND_VARIABLE, ""), default_threads()
     if wanted:
         if wanted not in BACKENDS:
             raise KernelError(f"There is no backend {wanted!r}; there are {', '.join(BACKENDS)}.")
-        return BACKENDS[wanted](cancel=cancel), ""
+        return BACKENDS[wanted](cancel=cancel, threads=threads), ""
     try:
-        return NativeBackend(cancel=cancel), ""
+        return NativeBackend(cancel=cancel, threads=threads), ""
     except KernelError as error:
-        return ReferenceBackend(cancel=cancel), f"Computing with torch, which is slower: {error.message}"
+        notice = f"Computing with torch, which is slower: {error.message}"
+        return ReferenceBackend(cancel=cancel, threads=threads), notice

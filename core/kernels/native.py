@@ -5,7 +5,6 @@ columns of the result; gate and value halves of SWIGLU are cut at the borders of
 Proof: tests/core/kernels/test_native_*.py, against float64 NumPy and the reference backend.
 """
 
-import os
 from collections.abc import Sequence
 from math import prod
 
@@ -17,6 +16,7 @@ from core.kernels.backend import Accuracy, Activation, CancelFlag, HeadLayout, M
 from core.kernels.bindings import CallContext, Library, Pool
 from core.kernels.matrix import Matrix, RowSpan
 from core.kernels.native_conv import NativeConvolution
+from core.kernels.threads import default_threads
 
 ALIGN_BYTES = 64  # one cache line
 ACTIVATION_CODES = {
@@ -25,17 +25,6 @@ ACTIVATION_CODES = {
     Activation.GELU_TANH: 2,
     Activation.SWIGLU: 3,
 }  # h3k_activation
-
-
-def default_threads() -> int:
-    """VIGNETTE_THREADS, or all processors but one where there are more than two."""
-    asked = os.environ.get("VIGNETTE_THREADS")
-    if asked is not None:
-        if not asked.isdigit() or not 1 <= int(asked) <= 256:
-            raise KernelError(f"VIGNETTE_THREADS is {asked!r}, expected a number from 1 to 256.")
-        return int(asked)
-    cores = os.cpu_count() or 1
-    return cores - 1 if cores > 2 else cores
 
 
 def aligned_empty(shape: Sequence[int], dtype: type = np.float32) -> np.ndarray:

@@ -26,8 +26,11 @@ class ReferenceBackend:
 
     name = "reference"
 
-    def __init__(self, cancel: CancelFlag | None = None):
+    def __init__(self, cancel: CancelFlag | None = None, threads: int | None = None):
+        """threads: for all of torch in this process, which knows no other way; None leaves torch alone"""
         self.cancel = cancel or CancelFlag()
+        if threads is not None:
+            torch.set_num_threads(threads)
 
     # ---- arrays and weights
     def from_numpy(self, values: np.ndarray) -> Tensor:

@@ -26,6 +26,7 @@ import numpy as np
 from core import constants as c
 from core.errors import MediaError
 from core.geometry import Canvas
+from core.kernels.threads import default_threads
 from core.library.names import discard_scratch, free_path, scratch_folder
 from core.programs import ffmpeg_program, foreign_environment, missing_ffmpeg
 
@@ -92,9 +93,11 @@ def check_output(path: str | Path, canvas: Canvas, frame_count: int) -> None:
     require_free_space(path, clip_bytes(canvas, frame_count))
     if path.is_dir():
         raise MediaError(f"{path} is a folder; the name of a file was expected.", hint=f"Use {path / 'clip.mp4'}.")
-    folder = path.absolute().parent
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise MediaError(f"No file can be written into {folder}.", hint="Choose another output folder.")
+    scratch = scratch_folder(path)
+    with disk_errors(path):  # a read-only disk, a folder of somebody else, a name too long for the disk
+        if not scratch.exists():
+            scratch.mkdir()
+            scratch.rmdir()
 
 
 # ---- space
@@ -180,16 +183,10 @@ def encoder_command(canvas: Canvas, *, with_audio: bool) -> list[str]:
         "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{canvas.width}x{canvas.height}", "-r", str(c.FPS),
         "-i", "pipe:0",
         *sound, "-f", "ffmetadata", "-i", "settings.txt", "-map_metadata", "2" if with_audio else "1",
-        "-map", "0:v", "-c:v", "libx264", "-preset", "medium", "-crf", str(CRF), "-threads", str(encoder_threads()),
+        "-map", "0:v", "-c:v", "libx264", "-preset", "medium", "-crf", str(CRF), "-threads", str(default_threads()),
         "-vf", f"scale=out_color_matrix=bt709:out_range=tv:flags=accurate_rnd+full_chroma_int,format=yuv420p,{BT709}",
         *(sound_out if with_audio else []), "-movflags", "+faststart", "-f", "mp4", "clip.mp4",
     ]  # fmt: skip
-
-
-def encoder_threads() -> int:
-    """All cores but one, when there are more than two: the machine stays usable."""
-    cores = os.cpu_count() or 1
-    return cores - 1 if cores > 2 else cores
 
 
 def encode(frames: Iterable[np.ndarray], canvas: Canvas, scratch: Path, *, with_audio: bool) -> int:

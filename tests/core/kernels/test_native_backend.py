@@ -13,7 +13,7 @@ from core.errors import Cancelled, KernelError
 from core.kernels import sizes
 from core.kernels.backend import Activation, CancelFlag, HeadLayout, Modulation
 from core.kernels.matrix import Matrix
-from core.kernels.native import NativeBackend, Scratch, aligned_empty, default_threads
+from core.kernels.native import NativeBackend, Scratch, aligned_empty
 from core.kernels.reference import ReferenceBackend
 from tests.native.kernel_data import FORMATS, normal, random_matrix
 
@@ -35,19 +35,6 @@ def test_scratch_grows_to_its_limit_and_is_reused():
     assert scratch.bytes == 600 and scratch.take(10) is first and scratch.take(1000).nbytes == 1000
     with pytest.raises(KernelError, match="needs 1001 bytes of scratch, expected at most 1000"):
         scratch.take(1001)
-
-
-def test_threads_leave_one_processor_free_unless_told_otherwise(monkeypatch):
-    monkeypatch.delenv("VIGNETTE_THREADS", raising=False)
-    for cores, expected in ((1, 1), (2, 2), (3, 2), (8, 7), (None, 1)):
-        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
-        assert default_threads() == expected
-    monkeypatch.setenv("VIGNETTE_THREADS", "3")
-    assert default_threads() == 3
-    for wrong in ("0", "257", "-1", "two", ""):
-        monkeypatch.setenv("VIGNETTE_THREADS", wrong)
-        with pytest.raises(KernelError, match="expected a number from 1 to 256"):
-            default_threads()
 
 
 @pytest.mark.native

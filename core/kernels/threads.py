@@ -1,0 +1,19 @@
+"""How many threads may compute: the machine stays usable while a render runs.
+
+Read by both backends and by the video encoder. Proof: tests/core/kernels/test_threads.py.
+"""
+
+import os
+
+from core.errors import KernelError
+
+
+def default_threads() -> int:
+    """VIGNETTE_THREADS, or all processors but one where there are more than two."""
+    asked = os.environ.get("VIGNETTE_THREADS")
+    if asked is not None:
+        if not asked.isdigit() or not 1 <= int(asked) <= 256:
+            raise KernelError(f"VIGNETTE_THREADS is {asked!r}, expected a number from 1 to 256.")
+        return int(asked)
+    cores = os.cpu_count() or 1
+    return cores - 1 if cores > 2 else cores
