@@ -5,6 +5,7 @@ Nothing is read when a file is opened but its header; the operating system pages
 alignment. Proof: tests/core/weights/test_safetensors.py and test_gguf.py.
 """
 
+import contextlib
 import hashlib
 import mmap
 import os
@@ -77,7 +78,8 @@ class TensorFile:
         else:
             start = start // page * page
         if start < stop:
-            self.mapping.madvise(option, start, min(stop, self.size_bytes) - start)
+            with contextlib.suppress(OSError):  # such as a file system without read-ahead
+                self.mapping.madvise(option, start, min(stop, self.size_bytes) - start)
 
     def content_key(self) -> str:
         """Key of the file's content: header, size and evenly spaced pages of data, 1 MiB in all.
