@@ -1,25 +1,44 @@
-"""Make one clip from the command line, in the same worker process that the window uses."""
+"""Make one clip from the command line, in the same worker process that the window uses.
+
+Exit codes: 0 with a finished clip, 1 with a sentence about what failed, 130 when it was stopped with Ctrl-C (no file
+and no process is left then), 2 for words argparse does not know. The trap: whoever runs this from a script reads the
+file that was named, so that file is replaced once the new one is finished; a name we choose never replaces anything.
+tests/core/commands/test_generate.py.
+"""
 
 import argparse
 import json
 import queue
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from core import paths
-from core.errors import VignetteError, WorkerError
+from core.errors import Cancelled, MediaError, RequestError, VignetteError, WorkerError
 from core.library.names import dated_path
 from core.request import GenerationRequest, parse_seed, snap_size
 from core.worker import events
 from core.worker.client import WorkerClient
 
 DEFAULTS = GenerationRequest(prompt="-")
+FAILED, STOPPED = 1, 130  # 128 + SIGINT, as shells say it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where the clip goes. `overwrite`: the person named this very file."""
+
+    path: Path
+    overwrite: bool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `app.py generate`."""
     parser.add_argument("--prompt", required=True, help="what the clip shows and sounds like")
-    parser.add_argument("--out", help="mp4 to write; without it a dated name in the output folder")
+    parser.add_argument(
+        "--out",
+        help="mp4 to write, replaced if it exists, or a folder; without it a dated name in the output folder",
+    )
     parser.add_argument("--model", default="", help="folder with the model's files; without it the embedded model")
     parser.add_argument("--width", type=int, default=DEFAULTS.width, help="px, multiple of 32 (default %(default)s)")
     parser.add_argument("--height", type=int, default=DEFAULTS.height, help="px, multiple of 32 (default %(default)s)")
@@ -39,9 +58,25 @@ def request_of(arguments: argparse.Namespace) -> tuple[GenerationRequest, list[s
         frame_count=frame_count,
         steps=arguments.steps,
         seed=parse_seed(arguments.seed),
-        model_path=str(Path(arguments.model).absolute()) if arguments.model else "",
+        model_path=str(Path(arguments.model).expanduser().absolute()) if arguments.model else "",
     )
     return request, notices
+
+
+def target_of(out: str | None, prompt: str) -> Target:
+    """What `--out` means: an mp4, a folder that gets a dated name, or nothing. Raises RequestError for other files."""
+    path = Path(out).expanduser().absolute() if out else paths.output_dir().absolute()
+    try:
+        if not out or out.endswith("/") or path.is_dir():
+            return Target(path=dated_path(path, prompt), overwrite=False)
+    except OSError as error:  # a name that is too long, or a folder we may not look into
+        raise MediaError(f"{path} cannot be used: {error.strerror}.", hint="Choose another --out.") from error
+    if path.suffix.lower() != ".mp4":
+        raise RequestError(
+            f"--out is {path.name!r}; a name ending in .mp4 or an existing folder was expected.",
+            hint=f"Use {path.stem or 'clip'}.mp4.",
+        )
+    return Target(path=path, overwrite=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,41 +85,60 @@ def run(arguments: argparse.Namespace) -> int:
         request, notices = request_of(arguments)
         for notice in notices:
             say(notice)
-        output = Path(arguments.out) if arguments.out else dated_path(paths.output_dir(), request.prompt)
-        facts = render(request, str(output.absolute()))
+        facts, later_notices = render(request, target_of(arguments.out, request.prompt))
     except VignetteError as error:
-        say(" ".join(part for part in (error.message, error.hint) if part))
-        if arguments.json:
-            print(json.dumps({"ok": False, "error": error.message, "hint": error.hint}, ensure_ascii=False))
-        return 1
+        return give_up(error.message, error.hint, FAILED, as_json=arguments.json)
+    except (Cancelled, KeyboardInterrupt):
+        return give_up("The render was stopped.", "", STOPPED, as_json=arguments.json)
     say(f"Saved {facts['output_path']}")
     if arguments.json:
-        print(json.dumps({"ok": True, "notices": notices, **facts}, ensure_ascii=False))
+        print_json({"ok": True, "notices": [*notices, *later_notices], **facts})
     return 0
 
 
-def render(request: GenerationRequest, output_path: str) -> dict:
-    """Run the request in a worker and wait for its end. Raises WorkerError with the sentence of a failed job."""
+def give_up(error: str, hint: str, code: int, *, as_json: bool) -> int:
+    """Say why there is no clip; returns the exit code."""
+    say(" ".join(part for part in (error, hint) if part))
+    if as_json:
+        print_json({"ok": False, "error": error, "hint": hint})
+    return code
+
+
+def print_json(result: dict) -> None:
+    """One line, in ASCII: a path or prompt must not fail on a terminal that knows less than Unicode."""
+    print(json.dumps(result, ensure_ascii=True), flush=True)
+
+
+def render(request: GenerationRequest, target: Target) -> tuple[dict, list[str]]:
+    """Run the request in a worker and wait for its end.
+
+    returns: the facts with the `output_path`, and the worker's notices
+    raises:  WorkerError with the sentence of a failed job; Cancelled when it was stopped
+    """
     messages: queue.SimpleQueue[events.Message] = queue.SimpleQueue()
     client = WorkerClient(messages.put)
     job = events.StartJob(
-        job_id="cli", kind=events.JobKind.GENERATE.value, payload=request.to_json(), output_path=output_path
+        job_id="cli",
+        kind=events.JobKind.GENERATE.value,
+        payload=request.to_json(),
+        output_path=str(target.path),
+        overwrite=target.overwrite,
     )
+    notices = []
     try:
         client.submit(job)
         while not isinstance(message := messages.get(), events.FINAL_MESSAGES):
             tell(message)
-    except KeyboardInterrupt:
-        raise WorkerError("The render was stopped.") from None
+            notices += [message.text] if isinstance(message, events.Notice) else []
     finally:
         client.close()
     match message:
         case events.JobDone(output_path=path, facts=facts):
-            return {**facts, "output_path": path}
+            return {**facts, "output_path": path}, notices
         case events.JobFailed():
             raise WorkerError(message.message, hint=message.hint)
         case _:
-            raise WorkerError("The render was stopped.")
+            raise Cancelled()
 
 
 def tell(message: events.Message) -> None:
