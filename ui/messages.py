@@ -75,7 +75,7 @@ ENGLISH = {
     "time.seconds": "{seconds} s",
     "time.minutes": "{minutes} min {seconds} s",
     "time.hours": "{hours} h {minutes} min",
-    "notice.size": "Size {width}×{height} became {legal_width}×{legal_height}: multiples of 32, at most 1344×768 in all.",
+    "notice.size": "Size {width}×{height} became {legal_width}×{legal_height}: multiples of 32, up to 1344×768 in all.",
     "notice.frames": "{frames} frames became {legal_frames}: the model makes 22, 39, 56, … 362.",
     "notice.attached": "Another clip is still being made; this is its progress. Press Generate again afterwards.",
     "problem.prompt": "The prompt is empty. Describe the clip in a few words.",
