@@ -24,8 +24,9 @@ CHROMIUM = "/usr/bin/chromium"
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-quic"]
 PROMPT = "a red circle moves right on a navy background, low tone"
 END_OF_CLIP = "document.querySelector('#stage video')?.readyState >= 2 || document.querySelector('#error')?.innerText"
-START_LIMIT_S = 180
-CLIP_LIMIT_S = 600
+START_LIMIT_S = 600  # all of these bear a machine that renders something else
+PAGE_LIMIT_S = 300
+CLIP_LIMIT_S = 1200
 
 
 class WrongBundle(Exception):
@@ -109,9 +110,10 @@ def window_clip(url: str, process: subprocess.Popen, app: Path, *, clip: bool) -
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=CHROMIUM_FLAGS)
         page = browser.new_page(locale="en-US")
+        page.set_default_timeout(PAGE_LIMIT_S * 1000)
         watch(page, faults)
         page.goto(url)
-        page.locator("#generate").wait_for(timeout=60_000)
+        page.locator("#generate").wait_for()
         require(True, "the page shows Generate")
         if clip:
             page.locator("#prompt textarea").fill(PROMPT)
@@ -126,15 +128,20 @@ def window_clip(url: str, process: subprocess.Popen, app: Path, *, clip: bool) -
 
 
 def worker_programs(process: subprocess.Popen) -> list[str]:
-    """Executables of the children that were started with --worker; waits for the first."""
-    deadline = time.monotonic() + 60
+    """Executables of the worker children, once the launcher's shell has become Python; waits for the first."""
+    deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline:
         children = psutil.Process(process.pid).children(recursive=True)
-        found = [child.exe() for child in children if "--worker" in child.cmdline()]
+        found = [child.exe() for child in children if "--worker" in (line := child.cmdline()) and is_python(line)]
         if found:
             return found
         time.sleep(0.1)
     raise WrongBundle("no worker was started")
+
+
+def is_python(command_line: list[str]) -> bool:
+    """Whether a command line is the bundle's Python at work, not yet the shell that starts it."""
+    return Path(command_line[0]).name == "python"
 
 
 def left_over(app: Path) -> list[str]:
