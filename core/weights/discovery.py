@@ -84,8 +84,14 @@ def _weight_paths(roots: Sequence[Path]) -> list[Path]:
 
 def walk(folder: Path, depth: int = 0) -> Iterator[Path]:
     """Files of a folder and three levels below it, in order of name, hidden ones apart."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        raise CheckpointError(
+            f"The folder {folder} cannot be read: {error.strerror}.", hint="Check the disk and who may read it."
+        ) from error
     count = 0
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+    for entry in entries:
         if entry.name.startswith("."):
             continue
         if entry.is_dir():

@@ -4,7 +4,9 @@ Tier: self-consistency over files written by the `safetensors` and `gguf` packag
 Cannot catch a packaging that nobody has described.
 """
 
+import errno
 import json
+import os
 import shutil
 import struct
 from dataclasses import replace
@@ -271,6 +273,15 @@ def test_an_empty_folder_and_a_wrong_path_say_so(tmp_path):
     assert "add the missing files" in caught.value.hint
     with pytest.raises(CheckpointError, match="gone does not exist"):
         open_model_set(tmp_path / "gone")
+
+
+def test_a_folder_that_may_not_be_read_is_a_sentence(tmp_path, monkeypatch):
+    def refuse(folder):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("core.weights.discovery.os.scandir", refuse)  # the tests may run as root, who is never refused
+    with pytest.raises(CheckpointError, match="cannot be read: Permission denied"):
+        open_model_set(tmp_path)
 
 
 @pytest.mark.parametrize(
