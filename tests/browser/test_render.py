@@ -123,7 +123,7 @@ def test_a_page_reloaded_in_mid_render_finds_the_clip_again(open_page, page):
 
 
 def test_a_killed_worker_is_one_readable_box_and_the_next_clip_comes(page, window, screenshot):
-    generate(page, steps=32, size="256x256")
+    generate(page, steps=32)
     page.wait_for_selector("#preview-picture")
     for child in psutil.Process(window.process.pid).children():
         child.kill()
