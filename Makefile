@@ -5,7 +5,7 @@ PY := .venv/bin/python
 STAMP := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast lint eval-mini clean
+.PHONY: help setup run test test-fast lint check-pins bench eval-mini clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -20,6 +20,7 @@ $(STAMP): requirements.txt requirements-dev.txt constraints.txt
 	@touch $@
 
 include native.mk
+include bundle.mk
 
 run: setup native ## Open the application with the embedded model
 	$(PY) app.py
@@ -33,8 +34,17 @@ test-fast: setup ## The fast tier only (no compiler, no browser)
 lint: setup ## Check style
 	$(PY) -m ruff check .
 
-eval-mini: setup native ## Score the embedded model on held-out compositions
-	$(PY) -m dev.mini.eval_mini
+check-pins: setup ## Resolve the pins for Linux and macOS on Python 3.11 to 3.13
+	@for version in 3.11 3.12 3.13; do for platform in x86_64-unknown-linux-gnu aarch64-apple-darwin; do \
+	  MACOSX_DEPLOYMENT_TARGET=14.0 $(PY) -m uv pip compile --quiet --no-header --no-annotate \
+	    --python-version $$version --python-platform $$platform --only-binary :all: \
+	    --constraint constraints.txt requirements.txt --output-file /dev/null \
+	  && echo "$$version $$platform resolves" || exit 1; done; done
+
+bench: bench-native ## Measure the kernels (results belong in SPEED.md)
+
+eval-mini: setup native ## Score the embedded model on held-out compositions, and Q8_0 against float32 weights
+	$(PY) -m dev.mini.eval_mini --paired 64
 
 clean: ## Remove build results (keeps .venv)
 	rm -rf build dist .pytest_cache .ruff_cache

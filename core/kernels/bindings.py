@@ -24,7 +24,7 @@ STATUS_OK, STATUS_CANCELLED = 0, 1
 ENTRIES = {entry.symbol: entry for entry in (*signatures.ENTRIES, *signatures_conv.ENTRIES)}
 SIZE_FUNCTIONS = {size.symbol: size for size in (*signatures.SIZE_FUNCTIONS, *signatures_conv.SIZE_FUNCTIONS)}
 NUMBER_TYPES = {"i64": ctypes.c_int64, "i32": ctypes.c_int32, "f32": ctypes.c_float, "f64": ctypes.c_double}
-HINT_BUILD = "Run make native."
+HINT_BUILD = "Run make native; in the app, install it again."
 
 
 class CallHead(ctypes.Structure):

@@ -15,5 +15,12 @@ def default_threads() -> int:
         if not asked.isdigit() or not 1 <= int(asked) <= 256:
             raise KernelError(f"VIGNETTE_THREADS is {asked!r}, expected a number from 1 to 256.")
         return int(asked)
-    cores = os.cpu_count() or 1
+    cores = available_processors()
     return cores - 1 if cores > 2 else cores
+
+
+def available_processors() -> int:
+    """Processors this process may run on; macOS has no affinity, there it is all of them."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -32,7 +32,6 @@ from core.weights.vocabulary import vocabulary_text
 class LoadedModel:
     """A model set, mapped, with what is derived from it once."""
 
-    path: Path
     files: ModelSet
     tokenizer: Tokenizer
     previewer: Previewer
@@ -110,13 +109,13 @@ class Engine:
         return run
 
     def _model(self, path: Path) -> LoadedModel:
-        if self._loaded is None or self._loaded.path != path:
+        """The model at `path`; opening reads headers only, so files replaced since the last job are noticed here."""
+        files = self._open_model(path)
+        if self._loaded is None or self._loaded.files.content_key != files.content_key:
             self._loaded = None
-            files = self._open_model(path)
             video_vae = files.components[ComponentKind.VIDEO_VAE]  # its map, whatever denoiser is beside it
             fit_path = paths.cache_dir() / "previews" / f"{video_vae.content_key}.json"
             self._loaded = LoadedModel(
-                path=path,
                 files=files,
                 tokenizer=Tokenizer.from_rank_text(vocabulary_text(files.vocabulary_path)),
                 previewer=Previewer(fit_path, _shipped_map(files)),

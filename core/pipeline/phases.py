@@ -1,14 +1,14 @@
 """The four computing phases of a render. Each loads its component, runs it, and lets go of it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from core.errors import KernelError
+from core.errors import KernelError, RequestError
 from core.kernels.backend import Array
 from core.kernels.provider import Weights
-from core.model.adaln import AdalnTables, build_tables, plan_tables
+from core.model.adaln import AdalnTables, build_tables, plan_tables, table_bytes
 from core.model.audio_decoder import AudioDecoder
 from core.model.layout import LatentRows, PackedLayout, pack, unpack_audio, unpatchify
 from core.model.text_encoder import TextEncoder
@@ -23,6 +23,9 @@ from core.pipeline.noise import draw_noise
 from core.pipeline.preview import CellColours
 from core.pipeline.sampler import SamplerState, sample
 from core.pipeline.schedule import Schedule, build_schedule
+
+KEPT_TABLES_BYTES = 256 * 2**20  # larger ones would crowd the decoders; 20 steps of the released model take 390 MiB
+MAX_PROMPT_TOKENS = 4096  # far above any useful brief; activations grow with it before anything can be refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,10 @@ def encode_text(run: Run) -> EncodedPrompt:
     config, source = run.model.files.text_encoder
     run.phase(Phase.TEXT, config.num_layers)
     tokens = run.model.tokenizer.tokenize(run.request.prompt)
+    if tokens.rows > MAX_PROMPT_TOKENS:
+        raise RequestError(
+            f"The prompt has {tokens.rows} tokens; at most {MAX_PROMPT_TOKENS} are possible.", hint="Shorten it."
+        )
     encoder = TextEncoder(config, Weights(source, run.backend))
     return EncodedPrompt(tokens, encoder.encode(tokens.ids, on_layer=run.report.progress))
 
@@ -82,11 +89,14 @@ def _tables(run: Run, layout: PackedLayout, schedule: Schedule) -> AdalnTables:
     kept = run.model.tables
     plan = plan_tables(layout, schedule.video.timesteps, schedule.audio.timesteps)
     key = run.backend.name.encode() + plan.timesteps.tobytes() + plan.entries.tobytes()
-    if key not in kept:
-        kept.clear()
-        weights = Weights(source, run.backend)
-        kept[key] = build_tables(weights, config, plan, on_block=lambda _: run.cancel.check())
-    return AdalnTables(plan, kept[key].blocks, kept[key].final)
+    if key in kept:
+        return replace(kept[key], plan=plan)
+    kept.clear()
+    weights = Weights(source, run.backend)
+    tables = build_tables(weights, config, plan, on_block=lambda _: run.cancel.check())
+    if table_bytes(config, plan) <= KEPT_TABLES_BYTES:
+        kept[key] = tables
+    return tables
 
 
 # ---- decoders

@@ -109,8 +109,13 @@ def walk(folder: Path, depth: int = 0) -> Iterator[Path]:
 def _looks_like_weights(path: Path) -> bool:
     if path.name.endswith(UNFINISHED) or not path.is_file():
         return False
-    head = _head(path)
-    return is_gguf(head) or is_safetensors(head) or path.suffix in (".safetensors", ".gguf")
+    if path.suffix in (".safetensors", ".gguf"):
+        return True
+    try:
+        head = _head(path)
+    except CheckpointError:  # somebody else's file: not readable, not missed
+        return False
+    return is_gguf(head) or is_safetensors(head)
 
 
 def _grouped(paths: list[Path], faults: list[CheckpointError]) -> Iterator[list[Path]]:

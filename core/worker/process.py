@@ -282,7 +282,7 @@ class LateRunners(Mapping[str, Runner]):
 
 def serve_alone(fd: int, runners: Mapping[str, Runner]) -> NoReturn:
     """`serve` as the whole purpose of this process: low priority, traces of crashes in the log."""
-    os.nice(NICENESS)
+    os.nice(max(0, NICENESS - os.nice(0)))  # os.nice adds: a parent of low priority must not starve us
     faulthandler.enable()
     serve(socket.socket(fileno=fd), runners)
     end_group()
