@@ -1,8 +1,8 @@
 """Every weight format expanded to float32 with NumPy, bit for bit as the GGUF formats define it.
 
-The trap is the order of the roundings in Q4_K: `d * scale` and `dmin * minimum` are rounded to float32 first, then the
-product with the integer, then the difference. Proof: tests/core/kernels/test_reference_dequant.py, against the `gguf`
-package.
+The traps: the order of the roundings in the K formats (`d * scale` and `dmin * minimum` are rounded to float32 first,
+then the product with the integer, then the difference), and the high bits of an integer, which run through a block in
+another order than its low ones. Proof: tests/core/kernels/test_reference_dequant.py, against the `gguf` package.
 """
 
 from collections.abc import Callable
@@ -54,6 +54,11 @@ def _byte_rows(span: RowSpan) -> np.ndarray:
     return span.data.reshape(span.rows, -1)
 
 
+def _blocks(rows: np.ndarray, block_bytes: int) -> np.ndarray:
+    """Rows cut into blocks: [rows, blocks, block_bytes]."""
+    return rows.reshape(rows.shape[0], -1, block_bytes)
+
+
 def _halves(columns: np.ndarray) -> np.ndarray:
     """Two bytes per float16 [..., 2 n] as float32 [..., n]."""
     return np.ascontiguousarray(columns).view("<f2").astype(np.float32)
@@ -73,17 +78,79 @@ def _bf16(rows: np.ndarray) -> np.ndarray:
 
 def _q8_0(rows: np.ndarray) -> np.ndarray:
     """Block: float16 d, 32 signed bytes q. value = d * q."""
-    blocks = rows.reshape(rows.shape[0], -1, 34)
+    blocks = _blocks(rows, 34)
     values = _halves(blocks[..., :2]) * blocks[..., 2:].view(np.int8).astype(np.float32)
     return values.reshape(rows.shape[0], -1)
 
 
+def _fields(packed: np.ndarray, bits: int, run: int) -> np.ndarray:
+    """Integers of `bits` bits in runs of `run` bytes [..., n]: the lowest of a whole run first, [..., n * 8 / bits]."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
+    runs = packed.reshape(*packed.shape[:-1], -1, 1, run)
+    return (runs >> shifts & (2**bits - 1)).reshape(*packed.shape[:-1], -1)
+
+
+def _grouped(q: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Integers [rows, blocks, 256] times their group's scale [rows, blocks, groups], as [rows, blocks, groups, n]."""
+    return scale[..., None] * q.astype(np.float32).reshape(*scale.shape, -1)
+
+
 def _q4_0(rows: np.ndarray) -> np.ndarray:
     """Block: float16 d, 16 bytes; low nibbles are elements 0..15, high nibbles 16..31. value = d * (q - 8)."""
-    blocks = rows.reshape(rows.shape[0], -1, 18)
-    packed = blocks[..., 2:]
-    q = np.concatenate((packed & 15, packed >> 4), axis=-1).astype(np.float32) - 8
+    blocks = _blocks(rows, 18)
+    q = _fields(blocks[..., 2:], 4, 16).astype(np.float32) - 8
     return (_halves(blocks[..., :2]) * q).reshape(rows.shape[0], -1)
+
+
+def _q4_1(rows: np.ndarray) -> np.ndarray:
+    """Block: float16 d, float16 m, 16 bytes as in Q4_0. value = d * q + m."""
+    blocks = _blocks(rows, 20)
+    q = _fields(blocks[..., 4:], 4, 16).astype(np.float32)
+    return (_halves(blocks[..., :2]) * q + _halves(blocks[..., 2:4])).reshape(rows.shape[0], -1)
+
+
+def _q5(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """Five-bit integers as float32: bit i of the 4 high bytes, least significant first, above nibble i."""
+    fifth = np.unpackbits(high, axis=-1, bitorder="little")
+    return (_fields(low, 4, 16) | fifth << 4).astype(np.float32)
+
+
+def _q5_0(rows: np.ndarray) -> np.ndarray:
+    """Block: float16 d, 4 bytes of high bits, 16 bytes of nibbles. value = d * (q - 16)."""
+    blocks = _blocks(rows, 22)
+    q = _q5(blocks[..., 2:6], blocks[..., 6:]) - 16
+    return (_halves(blocks[..., :2]) * q).reshape(rows.shape[0], -1)
+
+
+def _q5_1(rows: np.ndarray) -> np.ndarray:
+    """Block: float16 d, float16 m, 4 bytes of high bits, 16 bytes of nibbles. value = d * q + m."""
+    blocks = _blocks(rows, 24)
+    q = _q5(blocks[..., 4:8], blocks[..., 8:])
+    return (_halves(blocks[..., :2]) * q + _halves(blocks[..., 2:4])).reshape(rows.shape[0], -1)
+
+
+def _q2_k(rows: np.ndarray) -> np.ndarray:
+    """Block: 16 bytes of scale (low nibble) and minimum, 64 bytes of 2 bits, float16 d, float16 dmin; 16 groups of 16.
+
+    Bytes 32h..32h+31 are elements 128h..128h+127, the lowest bits first. value = d * scale * q - dmin * minimum.
+    """
+    blocks = _blocks(rows, 84)
+    scale = _halves(blocks[..., 80:82]) * (blocks[..., :16] & 15).astype(np.float32)
+    minimum = _halves(blocks[..., 82:84]) * (blocks[..., :16] >> 4).astype(np.float32)
+    q = _fields(blocks[..., 16:80], 2, 32)
+    return (_grouped(q, scale) - minimum[..., None]).reshape(rows.shape[0], -1)
+
+
+def _q3_k(rows: np.ndarray) -> np.ndarray:
+    """Block: 32 bytes of high bits, 64 of 2 bits as in Q2_K, 12 of 6-bit scales, float16 d; 16 groups of 16.
+
+    Bit b of high byte j belongs to element 32b + j. value = d * (scale - 32) * (q - 4).
+    """
+    blocks = _blocks(rows, 110)
+    q = (_fields(blocks[..., 32:96], 2, 32) | _fields(blocks[..., :32], 1, 32) << 2).astype(np.float32) - 4
+    packed = _fields(blocks[..., 96:104], 4, 8) | _fields(blocks[..., 104:108], 2, 4) << 4
+    scale = _halves(blocks[..., 108:110]) * (packed.astype(np.float32) - 32)
+    return _grouped(q, scale).reshape(rows.shape[0], -1)
 
 
 def _q4_k(rows: np.ndarray) -> np.ndarray:
@@ -91,21 +158,37 @@ def _q4_k(rows: np.ndarray) -> np.ndarray:
 
     Groups 2p and 2p + 1 are the low and high nibbles of bytes 32p..32p+31. value = d * scale * q - dmin * minimum.
     """
-    blocks = rows.reshape(rows.shape[0], -1, 144)
-    scale, minimum = _q4_k_scales(blocks[..., 4:16])
-    scale = _halves(blocks[..., :2]) * scale
-    minimum = _halves(blocks[..., 2:4]) * minimum
-    packed = blocks[..., 16:].reshape(*blocks.shape[:2], 4, 1, 32)
-    q = np.concatenate((packed & 15, packed >> 4), axis=-2).reshape(*blocks.shape[:2], 8, 32).astype(np.float32)
-    return (scale[..., None] * q - minimum[..., None]).reshape(rows.shape[0], -1)
+    blocks = _blocks(rows, 144)
+    scale, minimum = _scales_and_minima(blocks)
+    q = _fields(blocks[..., 16:], 4, 32)
+    return (_grouped(q, scale) - minimum[..., None]).reshape(rows.shape[0], -1)
 
 
-def _q4_k_scales(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The eight 6-bit scales and minima of packed bytes [..., 12], as float32 [..., 8] each."""
-    first, second, third = packed[..., 0:4], packed[..., 4:8], packed[..., 8:12]
-    scale = np.concatenate((first & 63, (third & 15) | (first >> 6 << 4)), axis=-1)
-    minimum = np.concatenate((second & 63, (third >> 4) | (second >> 6 << 4)), axis=-1)
-    return scale.astype(np.float32), minimum.astype(np.float32)
+def _q5_k(rows: np.ndarray) -> np.ndarray:
+    """Block: as Q4_K with 32 bytes of high bits before the nibbles; bit g of high byte j belongs to element 32g + j."""
+    blocks = _blocks(rows, 176)
+    scale, minimum = _scales_and_minima(blocks)
+    q = _fields(blocks[..., 48:], 4, 32) | _fields(blocks[..., 16:48], 1, 32) << 4
+    return (_grouped(q, scale) - minimum[..., None]).reshape(rows.shape[0], -1)
+
+
+def _q6_k(rows: np.ndarray) -> np.ndarray:
+    """Block: 128 bytes of nibbles, 64 bytes of high 2 bits, 16 signed scales, float16 d; 16 groups of 16.
+
+    Each half of the block has its own 64 and 32 bytes, lowest bits first. value = d * scale * (q - 32).
+    """
+    blocks = _blocks(rows, 210)
+    q = (_fields(blocks[..., :128], 4, 64) | _fields(blocks[..., 128:192], 2, 32) << 4).astype(np.float32) - 32
+    scale = _halves(blocks[..., 208:]) * blocks[..., 192:208].view(np.int8).astype(np.float32)
+    return _grouped(q, scale).reshape(rows.shape[0], -1)
+
+
+def _scales_and_minima(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """d * scale and dmin * minimum of the eight groups of Q4_K and Q5_K blocks, [..., 8] each."""
+    first, second, third = blocks[..., 4:8], blocks[..., 8:12], blocks[..., 12:16]
+    scale = np.concatenate((first & 63, (third & 15) | (first >> 6 << 4)), axis=-1).astype(np.float32)
+    minimum = np.concatenate((second & 63, (third >> 4) | (second >> 6 << 4)), axis=-1).astype(np.float32)
+    return _halves(blocks[..., :2]) * scale, _halves(blocks[..., 2:4]) * minimum
 
 
 EXPANDERS: dict[WeightFormat, Callable[[np.ndarray], np.ndarray]] = {
@@ -114,5 +197,12 @@ EXPANDERS: dict[WeightFormat, Callable[[np.ndarray], np.ndarray]] = {
     WeightFormat.BF16: _bf16,
     WeightFormat.Q8_0: _q8_0,
     WeightFormat.Q4_0: _q4_0,
+    WeightFormat.Q4_1: _q4_1,
+    WeightFormat.Q5_0: _q5_0,
+    WeightFormat.Q5_1: _q5_1,
+    WeightFormat.Q2_K: _q2_k,
+    WeightFormat.Q3_K: _q3_k,
     WeightFormat.Q4_K: _q4_k,
+    WeightFormat.Q5_K: _q5_k,
+    WeightFormat.Q6_K: _q6_k,
 }

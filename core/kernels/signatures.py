@@ -6,6 +6,8 @@ Proof: tests/core/kernels/test_signatures.py parses the header and compares ever
 
 from dataclasses import dataclass
 
+from core.kernels.matrix import WeightFormat
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayField:
@@ -61,7 +63,7 @@ def dimensions(names: str) -> tuple[NumberField, ...]:
     return tuple(NumberField(name) for name in names.split())
 
 
-FORMATS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k")  # labels of WeightFormat
+FORMATS = tuple(weight_format.label for weight_format in WeightFormat)
 RESERVED = NumberField("reserved", "i32")
 EPS = NumberField("eps", "f64")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from core import constants as c
 from core.errors import CheckpointError
+from core.kernels.matrix import WeightFormat
 from core.model.config import AudioVaeConfig, DenoiserConfig, TextEncoderConfig, VideoVaeConfig
 from core.weights import configs
 from core.weights.components import SPECS, ComponentKind, ComponentSpec, identify
@@ -19,7 +20,7 @@ from core.weights.discovery import find_groups, read_json, walk
 from core.weights.provenance import FileGroup, is_interleaved, partition, sigma_shifts
 from core.weights.source import CanonicalTensor, MappedSource, canonical_tensors
 
-READABLE_HINT = "Use a file in F32, F16, BF16, Q8_0, Q4_0 or Q4_K."
+READABLE_HINT = f"Use a file in {', '.join(weight_format.name for weight_format in WeightFormat)}."
 PARTS_HINT = "A model needs a denoiser, a text encoder, a video VAE and an audio VAE; add the missing files."
 LATENT_RGB_NAME = "latent_rgb.json"
 

@@ -21,7 +21,10 @@ typedef struct {
 
 static const format formats[] = {
     {"f32", h3k_matmul_f32, 1, 4},      {"f16", h3k_matmul_f16, 1, 2},      {"bf16", h3k_matmul_bf16, 1, 2},
-    {"q8_0", h3k_matmul_q8_0, 32, 34}, {"q4_0", h3k_matmul_q4_0, 32, 18}, {"q4_k", h3k_matmul_q4_k, 256, 144},
+    {"q8_0", h3k_matmul_q8_0, 32, 34}, {"q4_0", h3k_matmul_q4_0, 32, 18}, {"q4_1", h3k_matmul_q4_1, 32, 20},
+    {"q5_0", h3k_matmul_q5_0, 32, 22}, {"q5_1", h3k_matmul_q5_1, 32, 24}, {"q2_k", h3k_matmul_q2_k, 256, 84},
+    {"q3_k", h3k_matmul_q3_k, 256, 110}, {"q4_k", h3k_matmul_q4_k, 256, 144}, {"q5_k", h3k_matmul_q5_k, 256, 176},
+    {"q6_k", h3k_matmul_q6_k, 256, 210},
 };
 
 static double processor_time(void)

@@ -54,7 +54,7 @@ typedef struct h3k_call {
 /* ---- matmul.c
  * y[m,n] = activation(x[m,k] . w[n,k]^T + bias[n])
  * SWIGLU: y = silu(x . w^T + bias) * (x . w_value^T + bias_value), both weights n rows of the same format.
- * y has row stride ldy >= n. k % block == 0 (f32 f16 bf16: 1, q8_0 q4_0: 32, q4_k: 256).
+ * y has row stride ldy >= n. k % block == 0 (f32 f16 bf16: 1; q8_0 q4_0 q4_1 q5_0 q5_1: 32; *_k: 256).
  * Sum order of one element: k in chunks of 256, inside a chunk one after the other from zero, chunks added in order. */
 typedef enum h3k_activation {
     H3K_ACTIVATION_NONE = 0,
@@ -82,7 +82,14 @@ H3K_API h3k_status h3k_matmul_f16(const h3k_matmul_args *a);
 H3K_API h3k_status h3k_matmul_bf16(const h3k_matmul_args *a);
 H3K_API h3k_status h3k_matmul_q8_0(const h3k_matmul_args *a);
 H3K_API h3k_status h3k_matmul_q4_0(const h3k_matmul_args *a);
+H3K_API h3k_status h3k_matmul_q4_1(const h3k_matmul_args *a);
+H3K_API h3k_status h3k_matmul_q5_0(const h3k_matmul_args *a);
+H3K_API h3k_status h3k_matmul_q5_1(const h3k_matmul_args *a);
+H3K_API h3k_status h3k_matmul_q2_k(const h3k_matmul_args *a);
+H3K_API h3k_status h3k_matmul_q3_k(const h3k_matmul_args *a);
 H3K_API h3k_status h3k_matmul_q4_k(const h3k_matmul_args *a);
+H3K_API h3k_status h3k_matmul_q5_k(const h3k_matmul_args *a);
+H3K_API h3k_status h3k_matmul_q6_k(const h3k_matmul_args *a);
 
 /* ---- rows.c
  * y[i,:] = dequantise(table row ids[i] - first_row) for the ids with first_row <= id < first_row + table_rows;
@@ -100,7 +107,14 @@ H3K_API h3k_status h3k_embedding_f16(const h3k_embedding_args *a);
 H3K_API h3k_status h3k_embedding_bf16(const h3k_embedding_args *a);
 H3K_API h3k_status h3k_embedding_q8_0(const h3k_embedding_args *a);
 H3K_API h3k_status h3k_embedding_q4_0(const h3k_embedding_args *a);
+H3K_API h3k_status h3k_embedding_q4_1(const h3k_embedding_args *a);
+H3K_API h3k_status h3k_embedding_q5_0(const h3k_embedding_args *a);
+H3K_API h3k_status h3k_embedding_q5_1(const h3k_embedding_args *a);
+H3K_API h3k_status h3k_embedding_q2_k(const h3k_embedding_args *a);
+H3K_API h3k_status h3k_embedding_q3_k(const h3k_embedding_args *a);
 H3K_API h3k_status h3k_embedding_q4_k(const h3k_embedding_args *a);
+H3K_API h3k_status h3k_embedding_q5_k(const h3k_embedding_args *a);
+H3K_API h3k_status h3k_embedding_q6_k(const h3k_embedding_args *a);
 
 /* y[i,:] = x[index[i],:]; any 4-byte elements. An index outside [0, x_rows) is H3K_BAD_ARGUMENT. */
 typedef struct h3k_take_rows_args {

@@ -23,6 +23,52 @@ typedef struct {
 } h3k_block_q4_0;
 static_assert(sizeof(h3k_block_q4_0) == 18, "q4_0 block");
 
+/* 5 bits per weight: w = d * q + m; nibbles as in q4_0 */
+typedef struct {
+    uint16_t d; /* f16 */
+    uint16_t m; /* f16 */
+    uint8_t qs[16];
+} h3k_block_q4_1;
+static_assert(sizeof(h3k_block_q4_1) == 20, "q4_1 block");
+
+/* 5.5 bits per weight: w = d * (q - 16); nibbles as in q4_0, bit i of qh (least significant first) is bit 4 of element i */
+typedef struct {
+    uint16_t d; /* f16 */
+    uint8_t qh[4];
+    uint8_t qs[16];
+} h3k_block_q5_0;
+static_assert(sizeof(h3k_block_q5_0) == 22, "q5_0 block");
+
+/* 6 bits per weight: w = d * q + m; integers as in q5_0 */
+typedef struct {
+    uint16_t d; /* f16 */
+    uint16_t m; /* f16 */
+    uint8_t qh[4];
+    uint8_t qs[16];
+} h3k_block_q5_1;
+static_assert(sizeof(h3k_block_q5_1) == 24, "q5_1 block");
+
+/* 2.625 bits per weight, sixteen groups of 16: w = (d * scale_g) * q - (dmin * min_g); scales[g] = scale_g | min_g << 4.
+ * Bytes 32h..32h+31 of qs hold elements 128h..128h+127: bits 2r and 2r + 1 are 32r..32r+31 of them. */
+typedef struct {
+    uint8_t scales[16];
+    uint8_t qs[64];
+    uint16_t d;    /* f16 */
+    uint16_t dmin; /* f16 */
+} h3k_block_q2_k;
+static_assert(sizeof(h3k_block_q2_k) == 84, "q2_k block");
+
+/* 3.4375 bits per weight, sixteen groups of 16: w = (d * (scale_g - 32)) * (q - 4), scale of 6 bits.
+ * qs holds the low two bits of q as in q2_k; bit b of hmask[j] is bit 2 of element 32b + j.
+ * scale_g: low four bits in nibble g / 8 of scales[g % 8], top two in bits 2 (g / 4) of scales[8 + g % 4]. */
+typedef struct {
+    uint8_t hmask[32];
+    uint8_t qs[64];
+    uint8_t scales[12];
+    uint16_t d; /* f16 */
+} h3k_block_q3_k;
+static_assert(sizeof(h3k_block_q3_k) == 110, "q3_k block");
+
 /* 4.5 bits per weight, eight groups of 32: w = (d * scale_g) * q - (dmin * min_g), scale and min of 6 bits.
  * Byte run j of 32 (j = 0..3) holds group 2j in its low nibbles and group 2j + 1 in its high nibbles.
  * scales[g], scales[g + 4], g < 4: low 6 bits are scale_g and min_g, the top two bits belong to group g + 4, whose
@@ -34,6 +80,27 @@ typedef struct {
     uint8_t qs[128];
 } h3k_block_q4_k;
 static_assert(sizeof(h3k_block_q4_k) == 144, "q4_k block");
+
+/* 5.5 bits per weight: q4_k with a fifth bit; bit g of qh[j] is bit 4 of element 32g + j */
+typedef struct {
+    uint16_t d;    /* f16 */
+    uint16_t dmin; /* f16 */
+    uint8_t scales[12];
+    uint8_t qh[32];
+    uint8_t qs[128];
+} h3k_block_q5_k;
+static_assert(sizeof(h3k_block_q5_k) == 176, "q5_k block");
+
+/* 6.5625 bits per weight, sixteen groups of 16: w = (d * scale_g) * (q - 32).
+ * Element 128h + 32r + j, j < 32: low four bits in nibble r / 2 of ql[64h + 32 (r % 2) + j], top two in bits 2r of
+ * qh[32h + j]. */
+typedef struct {
+    uint8_t ql[128];
+    uint8_t qh[64];
+    int8_t scales[16];
+    uint16_t d; /* f16 */
+} h3k_block_q6_k;
+static_assert(sizeof(h3k_block_q6_k) == 210, "q6_k block");
 
 /* The largest block; unpack runs start at a multiple of it. */
 #define H3K_CHUNK 256
@@ -48,7 +115,13 @@ typedef struct h3k_format {
 } h3k_format;
 
 extern const h3k_format h3k_format_f32, h3k_format_f16, h3k_format_bf16;
-extern const h3k_format h3k_format_q8_0, h3k_format_q4_0, h3k_format_q4_k;
+extern const h3k_format h3k_format_q8_0, h3k_format_q4_0, h3k_format_q4_1, h3k_format_q5_0, h3k_format_q5_1;
+extern const h3k_format h3k_format_q2_k, h3k_format_q3_k, h3k_format_q4_k, h3k_format_q5_k, h3k_format_q6_k;
+
+/* DEFINE(name) for every format: entry points differ in nothing else. */
+#define H3K_FOR_EVERY_FORMAT(DEFINE)                                                                                     \
+    DEFINE(f32) DEFINE(f16) DEFINE(bf16) DEFINE(q8_0) DEFINE(q4_0) DEFINE(q4_1) DEFINE(q5_0) DEFINE(q5_1)                \
+    DEFINE(q2_k) DEFINE(q3_k) DEFINE(q4_k) DEFINE(q5_k) DEFINE(q6_k)
 
 static inline int64_t h3k_row_bytes(const h3k_format *format, int64_t columns)
 {

@@ -136,32 +136,10 @@ static h3k_status matmul(const h3k_matmul_args *a, const h3k_format *format)
     return h3k_parallel_for(&a->call, h3k_ceil_div(a->m, BLOCK_M) * p.blocks_n, run_tile, &p);
 }
 
-h3k_status h3k_matmul_f32(const h3k_matmul_args *a)
-{
-    return matmul(a, &h3k_format_f32);
-}
+#define ENTRY(name)                                                                                                    \
+    h3k_status h3k_matmul_##name(const h3k_matmul_args *a)                                                             \
+    {                                                                                                                  \
+        return matmul(a, &h3k_format_##name);                                                                          \
+    }
 
-h3k_status h3k_matmul_f16(const h3k_matmul_args *a)
-{
-    return matmul(a, &h3k_format_f16);
-}
-
-h3k_status h3k_matmul_bf16(const h3k_matmul_args *a)
-{
-    return matmul(a, &h3k_format_bf16);
-}
-
-h3k_status h3k_matmul_q8_0(const h3k_matmul_args *a)
-{
-    return matmul(a, &h3k_format_q8_0);
-}
-
-h3k_status h3k_matmul_q4_0(const h3k_matmul_args *a)
-{
-    return matmul(a, &h3k_format_q4_0);
-}
-
-h3k_status h3k_matmul_q4_k(const h3k_matmul_args *a)
-{
-    return matmul(a, &h3k_format_q4_k);
-}
+H3K_FOR_EVERY_FORMAT(ENTRY)

@@ -51,32 +51,10 @@ static h3k_status embedding(const h3k_embedding_args *a, const h3k_format *forma
     return h3k_parallel_for(&a->call, h3k_ceil_div(a->rows, h3k_rows_per_task(a->columns)), embedding_rows, &l);
 }
 
-h3k_status h3k_embedding_f32(const h3k_embedding_args *a)
-{
-    return embedding(a, &h3k_format_f32);
-}
+#define ENTRY(name)                                                                                                    \
+    h3k_status h3k_embedding_##name(const h3k_embedding_args *a)                                                       \
+    {                                                                                                                  \
+        return embedding(a, &h3k_format_##name);                                                                       \
+    }
 
-h3k_status h3k_embedding_f16(const h3k_embedding_args *a)
-{
-    return embedding(a, &h3k_format_f16);
-}
-
-h3k_status h3k_embedding_bf16(const h3k_embedding_args *a)
-{
-    return embedding(a, &h3k_format_bf16);
-}
-
-h3k_status h3k_embedding_q8_0(const h3k_embedding_args *a)
-{
-    return embedding(a, &h3k_format_q8_0);
-}
-
-h3k_status h3k_embedding_q4_0(const h3k_embedding_args *a)
-{
-    return embedding(a, &h3k_format_q4_0);
-}
-
-h3k_status h3k_embedding_q4_k(const h3k_embedding_args *a)
-{
-    return embedding(a, &h3k_format_q4_k);
-}
+H3K_FOR_EVERY_FORMAT(ENTRY)

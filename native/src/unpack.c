@@ -1,4 +1,4 @@
-/* Weight rows to float32: the definition of every format (blocks.h has the formulas). */
+/* Weight rows to float32: the definition of the plain formats and of those in blocks of 32 (blocks.h has the formulas). */
 #include <string.h>
 
 #include "blocks.h"
@@ -55,28 +55,55 @@ static void unpack_q4_0(const uint8_t *restrict row, int64_t start, int64_t coun
     }
 }
 
-/* Group g of 32 elements: nibbles of one half of a 32-byte run. */
-static void unpack_q4_k_group(const h3k_block_q4_k *block, int g, float *restrict out)
+static void unpack_q4_1(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out)
 {
-    const uint8_t *s = block->scales;
-    int scale = g < 4 ? s[g] & 63 : (s[g + 4] & 15) | (s[g - 4] >> 6) << 4;
-    int min = g < 4 ? s[g + 4] & 63 : (s[g + 4] >> 4) | (s[g] >> 6) << 4;
-    float d = h3k_float_of_f16(block->d) * (float)scale;
-    float m = h3k_float_of_f16(block->dmin) * (float)min;
-    const uint8_t *qs = block->qs + g / 2 * 32;
-    int shift = g % 2 * 4;
-    for (int j = 0; j < 32; j++)
-        out[j] = d * (float)((qs[j] >> shift) & 15) - m;
+    const uint8_t *from = row + start / 32 * (int64_t)sizeof(h3k_block_q4_1);
+    for (int64_t i = 0; i < count; i += 32, from += sizeof(h3k_block_q4_1)) {
+        h3k_block_q4_1 block;
+        memcpy(&block, from, sizeof block);
+        float d = h3k_float_of_f16(block.d), m = h3k_float_of_f16(block.m);
+        for (int j = 0; j < 16; j++) {
+            out[i + j] = d * (float)(block.qs[j] & 15) + m;
+            out[i + j + 16] = d * (float)(block.qs[j] >> 4) + m;
+        }
+    }
 }
 
-static void unpack_q4_k(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out)
+/* The 32 integers of five bits, 0..31. */
+static inline void integers_of_q5(const uint8_t *restrict qh, const uint8_t *restrict qs, int *restrict q)
 {
-    const uint8_t *from = row + start / 256 * (int64_t)sizeof(h3k_block_q4_k);
-    for (int64_t i = 0; i < count; i += 256, from += sizeof(h3k_block_q4_k)) {
-        h3k_block_q4_k block;
+    for (int j = 0; j < 16; j++) {
+        int low = qh[j / 8] >> j % 8, high = qh[2 + j / 8] >> j % 8;
+        q[j] = (qs[j] & 15) | (low & 1) << 4;
+        q[j + 16] = qs[j] >> 4 | (high & 1) << 4;
+    }
+}
+
+static void unpack_q5_0(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out)
+{
+    const uint8_t *from = row + start / 32 * (int64_t)sizeof(h3k_block_q5_0);
+    for (int64_t i = 0; i < count; i += 32, from += sizeof(h3k_block_q5_0)) {
+        h3k_block_q5_0 block;
         memcpy(&block, from, sizeof block);
-        for (int g = 0; g < 8; g++)
-            unpack_q4_k_group(&block, g, out + i + 32 * g);
+        float d = h3k_float_of_f16(block.d);
+        int q[32];
+        integers_of_q5(block.qh, block.qs, q);
+        for (int j = 0; j < 32; j++)
+            out[i + j] = d * (float)(q[j] - 16);
+    }
+}
+
+static void unpack_q5_1(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out)
+{
+    const uint8_t *from = row + start / 32 * (int64_t)sizeof(h3k_block_q5_1);
+    for (int64_t i = 0; i < count; i += 32, from += sizeof(h3k_block_q5_1)) {
+        h3k_block_q5_1 block;
+        memcpy(&block, from, sizeof block);
+        float d = h3k_float_of_f16(block.d), m = h3k_float_of_f16(block.m);
+        int q[32];
+        integers_of_q5(block.qh, block.qs, q);
+        for (int j = 0; j < 32; j++)
+            out[i + j] = d * (float)q[j] + m;
     }
 }
 
@@ -85,4 +112,6 @@ const h3k_format h3k_format_f16 = {1, 2, unpack_f16};
 const h3k_format h3k_format_bf16 = {1, 2, unpack_bf16};
 const h3k_format h3k_format_q8_0 = {32, 34, unpack_q8_0};
 const h3k_format h3k_format_q4_0 = {32, 18, unpack_q4_0};
-const h3k_format h3k_format_q4_k = {256, 144, unpack_q4_k};
+const h3k_format h3k_format_q4_1 = {32, 20, unpack_q4_1};
+const h3k_format h3k_format_q5_0 = {32, 22, unpack_q5_0};
+const h3k_format h3k_format_q5_1 = {32, 24, unpack_q5_1};

@@ -7,7 +7,9 @@
 typedef h3k_status embedding_function(const h3k_embedding_args *);
 
 static embedding_function *const embeddings[FORMAT_COUNT] = {
-    h3k_embedding_f32, h3k_embedding_f16, h3k_embedding_bf16, h3k_embedding_q8_0, h3k_embedding_q4_0, h3k_embedding_q4_k,
+    h3k_embedding_f32,  h3k_embedding_f16,  h3k_embedding_bf16, h3k_embedding_q8_0, h3k_embedding_q4_0,
+    h3k_embedding_q4_1, h3k_embedding_q5_0, h3k_embedding_q5_1, h3k_embedding_q2_k, h3k_embedding_q3_k,
+    h3k_embedding_q4_k, h3k_embedding_q5_k, h3k_embedding_q6_k,
 };
 
 static h3k_status unpack(format_id format, const uint8_t *table, int64_t rows, int64_t columns, float *y)
@@ -42,6 +44,47 @@ static void rows_unpack_exactly_at_any_address(format_id format)
         CHECK(same_bits(y, again, ROWS * columns), "%s at byte offset %d gives the same", format_names[format], offset);
     }
     free(table), free(moved), free(y), free(again);
+}
+
+/* High bits of an integer lie apart from its low ones: byte `at` + b / 8, bit b % 8. */
+typedef struct {
+    format_id format;
+    int64_t at, bits;
+    int weight_of_bit[2]; /* of even and of odd bits */
+} high_bits;
+
+/* The element that high bit b belongs to: bits in element order in blocks of 32, else one bit (or pair) per run of 32. */
+static int64_t element_of_bit(const high_bits *h, int64_t b)
+{
+    if (format_elements[h->format] == 32)
+        return b;
+    int64_t byte = b / 8, bit = b % 8;
+    return h->format == Q6_K ? byte / 32 * 128 + bit / 2 * 32 + byte % 32 : bit * 32 + byte;
+}
+
+static void a_high_bit_moves_its_element_alone(const high_bits *h)
+{
+    int64_t columns = format_elements[h->format];
+    uint8_t block[256] = {0};
+    float before[256], after[256];
+    const uint16_t one = 0x3c00;
+    memcpy(block + scale_at[h->format], &one, 2);
+    if (h->format == Q3_K) /* scales of 33 - 32 */
+        memset(block + 96, 0x11, 8), memset(block + 104, 0xaa, 4);
+    if (h->format == Q5_K)
+        memset(block + 4, 1, 12);
+    if (h->format == Q6_K)
+        memset(block + 192, 1, 16);
+    unpack(h->format, block, 1, columns, before);
+    int64_t wrong = 0;
+    for (int64_t b = 0; b < h->bits; b++) {
+        block[h->at + b / 8] ^= (uint8_t)(1 << b % 8);
+        unpack(h->format, block, 1, columns, after);
+        block[h->at + b / 8] ^= (uint8_t)(1 << b % 8);
+        for (int64_t i = 0; i < columns; i++)
+            wrong += after[i] - before[i] != (i == element_of_bit(h, b) ? (float)h->weight_of_bit[b % 2] : 0.0f);
+    }
+    CHECK(wrong == 0, "%s: %lld elements moved wrongly", format_names[h->format], (long long)wrong);
 }
 
 static void every_half_has_its_value(void)
@@ -93,6 +136,12 @@ int main(void)
 {
     for (int format = 0; format < FORMAT_COUNT; format++)
         rows_unpack_exactly_at_any_address((format_id)format);
+    static const high_bits masks[] = {
+        {Q5_0, 2, 32, {16, 16}},  {Q5_1, 4, 32, {16, 16}},    {Q3_K, 0, 256, {4, 4}},
+        {Q5_K, 16, 256, {16, 16}}, {Q6_K, 128, 512, {16, 32}},
+    };
+    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++)
+        a_high_bit_moves_its_element_alone(&masks[i]);
     every_half_has_its_value();
     rows_outside_the_span_are_left_alone();
     taken_rows_follow_the_index();

@@ -11,7 +11,8 @@
 typedef h3k_status matmul_function(const h3k_matmul_args *);
 
 static matmul_function *const matmuls[FORMAT_COUNT] = {
-    h3k_matmul_f32, h3k_matmul_f16, h3k_matmul_bf16, h3k_matmul_q8_0, h3k_matmul_q4_0, h3k_matmul_q4_k,
+    h3k_matmul_f32,  h3k_matmul_f16,  h3k_matmul_bf16, h3k_matmul_q8_0, h3k_matmul_q4_0, h3k_matmul_q4_1, h3k_matmul_q5_0,
+    h3k_matmul_q5_1, h3k_matmul_q2_k, h3k_matmul_q3_k, h3k_matmul_q4_k, h3k_matmul_q5_k, h3k_matmul_q6_k,
 };
 
 typedef struct {

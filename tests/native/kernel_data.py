@@ -16,6 +16,18 @@ ROWS_TOLERANCE = 0.0  # copies and exact expansion
 LENGTHS = (1, 17, 193, 1023)
 FORMATS = tuple(WeightFormat)
 
+# Where the 16-bit scale, and the minimum where there is one, lie in a block.
+HALVES = {
+    WeightFormat.F16: (0,), WeightFormat.BF16: (0,), WeightFormat.Q8_0: (0,), WeightFormat.Q4_0: (0,),
+    WeightFormat.Q4_1: (0, 2), WeightFormat.Q5_0: (0,), WeightFormat.Q5_1: (0, 2), WeightFormat.Q2_K: (80, 82),
+    WeightFormat.Q3_K: (108,), WeightFormat.Q4_K: (0, 2), WeightFormat.Q5_K: (0, 2), WeightFormat.Q6_K: (208,),
+}  # fmt: skip
+# Integers whose high bits lie apart: (first byte of the mask, bytes, bits per element).
+HIGH_BITS = {
+    WeightFormat.Q5_0: (2, 4, 1), WeightFormat.Q5_1: (4, 4, 1), WeightFormat.Q3_K: (0, 32, 1),
+    WeightFormat.Q5_K: (16, 32, 1), WeightFormat.Q6_K: (128, 64, 2),
+}  # fmt: skip
+
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
     """float32 standard normal values, repeatable."""
@@ -45,10 +57,43 @@ def random_bytes(format: WeightFormat, rows: int, columns: int, *, seed: int = 0
         return np.ascontiguousarray(halves).view(np.uint8)
     count = rows * format.row_bytes(columns) // format.block_bytes
     blocks = rng.integers(0, 256, (count, format.block_bytes), dtype=np.uint8)
-    blocks[:, :2] = half_scales(rng, count)
-    if format is WeightFormat.Q4_K:
-        blocks[:, 2:4] = half_scales(rng, count)
+    for at in HALVES[format]:
+        blocks[:, at : at + 2] = half_scales(rng, count)
     return blocks.reshape(-1)
+
+
+def with_scales(format: WeightFormat, data: np.ndarray, scale: np.float16) -> np.ndarray:
+    """A copy of the blocks with every float16 scale and minimum replaced."""
+    blocks = data.copy().reshape(-1, format.block_bytes)
+    for at in HALVES[format]:
+        blocks[:, at : at + 2] = np.array([scale]).view(np.uint8)
+    return blocks.reshape(-1)
+
+
+def blocks_with_one_high_bit(format: WeightFormat) -> tuple[np.ndarray, np.ndarray]:
+    """(blocks uint8 [1 + bits, block_bytes], expected difference from the first [bits, block_elements]).
+
+    The first block has scale 1 everywhere and integers 0; each other one has a single high bit set.
+    """
+    at, mask_bytes, width = HIGH_BITS[format]
+    bits = 8 * mask_bytes
+    blocks = np.zeros((1 + bits, format.block_bytes), dtype=np.uint8)
+    blocks[:, HALVES[format][0] : HALVES[format][0] + 2] = np.array([1], np.float16).view(np.uint8)
+    if format is WeightFormat.Q3_K:  # 6-bit scales of 33, which mean 1
+        blocks[:, 96:104], blocks[:, 104:108] = 0x11, 0xAA
+    if format is WeightFormat.Q5_K:
+        blocks[:, 4:16] = 1
+    if format is WeightFormat.Q6_K:
+        blocks[:, 192:208] = 1
+    expected = np.zeros((bits, format.block_elements), dtype=np.float32)
+    for bit in range(bits):
+        byte, place = divmod(bit, 8)
+        blocks[1 + bit, at + byte] = 1 << place
+        # in blocks of 256 a run of 32 bytes holds one field of each of 8 / width runs of 32 elements
+        in_runs = byte // 32 * (256 // width) + place // width * 32 + byte % 32
+        element = bit if format.block_elements == 32 else in_runs
+        expected[bit, element] = 4 if format is WeightFormat.Q3_K else 16 << place % width
+    return blocks, expected
 
 
 def at_offset(data: np.ndarray, offset: int) -> np.ndarray:

@@ -9,17 +9,11 @@ import pytest
 
 from core.kernels.matrix import Matrix, RowSpan, WeightFormat
 from core.kernels.native import NativeBackend
-from tests.native.kernel_data import at_offset, random_bytes
+from tests.native.kernel_data import HIGH_BITS, at_offset, blocks_with_one_high_bit, random_bytes, with_scales
 
 pytestmark = pytest.mark.native
 
-TYPES = {
-    WeightFormat.F16: gguf.GGMLQuantizationType.F16,
-    WeightFormat.BF16: gguf.GGMLQuantizationType.BF16,
-    WeightFormat.Q8_0: gguf.GGMLQuantizationType.Q8_0,
-    WeightFormat.Q4_0: gguf.GGMLQuantizationType.Q4_0,
-    WeightFormat.Q4_K: gguf.GGMLQuantizationType.Q4_K,
-}
+TYPES = {f: gguf.GGMLQuantizationType[f.name] for f in WeightFormat if f is not WeightFormat.F32}
 ROWS, COLUMNS = 19, 768
 
 
@@ -45,14 +39,6 @@ def subnormal_scale(format: WeightFormat) -> np.ndarray:
     return with_scales(format, random(format), np.float16(3e-7))
 
 
-def with_scales(format: WeightFormat, data: np.ndarray, scale: np.float16) -> np.ndarray:
-    blocks = data.copy().reshape(-1, format.block_bytes)
-    blocks[:, :2] = np.array([scale]).view(np.uint8)
-    if format is WeightFormat.Q4_K:
-        blocks[:, 2:4] = np.array([scale]).view(np.uint8)
-    return blocks.reshape(-1)
-
-
 @pytest.mark.parametrize("make", [random, zero, maximal, negative_scale, subnormal_scale], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("format", TYPES, ids=lambda f: f.label)
 def test_rows_expand_to_the_bits_of_gguf(format, make):
@@ -62,3 +48,11 @@ def test_rows_expand_to_the_bits_of_gguf(format, make):
     got = NativeBackend(threads=2).embedding(np.arange(ROWS, dtype=np.int32), matrix)
     assert expected.dtype == np.float32 and got.shape == expected.shape
     assert np.array_equal(got.view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.parametrize("format", HIGH_BITS, ids=lambda f: f.label)
+def test_a_high_bit_moves_its_element_alone(format):
+    blocks, expected = blocks_with_one_high_bit(format)
+    table = Matrix("table", format.block_elements, (RowSpan(format, blocks.reshape(-1), len(blocks)),))
+    got = NativeBackend(threads=1).embedding(np.arange(len(blocks), dtype=np.int32), table)
+    assert np.array_equal(got[1:] - got[:1], expected)

@@ -11,14 +11,12 @@ import pytest
 from core.errors import KernelError
 from core.kernels.matrix import Matrix, RowSpan, WeightFormat
 from core.kernels.reference_dequant import expand, expand_rows
+from tests.native.kernel_data import HALVES, HIGH_BITS, blocks_with_one_high_bit, with_scales
 
-GGUF_TYPES = {
-    WeightFormat.F16: gguf.GGMLQuantizationType.F16,
-    WeightFormat.BF16: gguf.GGMLQuantizationType.BF16,
-    WeightFormat.Q8_0: gguf.GGMLQuantizationType.Q8_0,
-    WeightFormat.Q4_0: gguf.GGMLQuantizationType.Q4_0,
-    WeightFormat.Q4_K: gguf.GGMLQuantizationType.Q4_K,
-}
+GGUF_TYPES = {f: gguf.GGMLQuantizationType[f.name] for f in WeightFormat if f is not WeightFormat.F32}
+WRITABLE = {  # the package reads the others and does not write them; levels of each block, between its ends
+    WeightFormat.Q8_0: 254, WeightFormat.Q4_0: 16, WeightFormat.Q4_1: 15, WeightFormat.Q5_0: 32, WeightFormat.Q5_1: 31,
+}  # fmt: skip
 
 
 def random_bytes(seed: int, count: int) -> np.ndarray:
@@ -42,12 +40,33 @@ def test_random_bytes_expand_as_in_gguf(format, blocks):
     assert same_bits(got, expected)
 
 
-@pytest.mark.parametrize("format", [WeightFormat.Q8_0, WeightFormat.Q4_0])
+@pytest.mark.parametrize("scale", [0.0, -0.0371, 3e-7, 65504.0])
+@pytest.mark.parametrize("fill", [0, 255, None], ids=["zero", "maximal", "random"])
+@pytest.mark.parametrize("format", HALVES, ids=lambda f: f.label)
+def test_extreme_blocks_expand_as_in_gguf(format, fill, scale):
+    columns, rows = 512, 5
+    data = random_bytes(7, rows * format.row_bytes(columns))
+    if fill is not None:
+        data[:] = fill
+    data = with_scales(format, data, np.float16(scale))
+    expected = gguf.dequantize(data.reshape(rows, -1), GGUF_TYPES[format])
+    got = expand(Matrix("w", columns, (RowSpan(format, data, rows),)))
+    assert np.array_equal(got.view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.parametrize("format", HIGH_BITS, ids=lambda f: f.label)
+def test_a_high_bit_moves_its_element_alone(format):
+    blocks, expected = blocks_with_one_high_bit(format)
+    got = expand(Matrix("w", format.block_elements, (RowSpan(format, blocks.reshape(-1), len(blocks)),)))
+    assert np.array_equal(got[1:] - got[:1], expected)
+
+
+@pytest.mark.parametrize("format", WRITABLE, ids=lambda f: f.label)
 def test_quantised_values_come_back_within_one_step(format):
     values = np.random.default_rng(5).standard_normal((4, 96), dtype=np.float32)
     packed = gguf.quantize(values, GGUF_TYPES[format])
     got = expand(Matrix("w", 96, (RowSpan(format, packed.reshape(-1), 4),)))
-    step = np.abs(values).reshape(4, 3, 32).max(axis=2, keepdims=True) / (127 if format is WeightFormat.Q8_0 else 8)
+    step = 2 * np.abs(values).reshape(4, 3, 32).max(axis=2, keepdims=True) / WRITABLE[format]
     assert np.all(np.abs(got - values).reshape(4, 3, 32) <= 1.01 * step)
 
 

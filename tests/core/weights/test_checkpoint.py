@@ -25,7 +25,7 @@ from core.kernels.reference_dequant import expand
 from core.weights.checkpoint import open_model_set
 from core.weights.components import ComponentKind
 from tests.core.weights import toys
-from tests.core.weights.test_gguf import bare, q4_k_blocks, write
+from tests.core.weights.test_gguf import bare, random_blocks, write
 
 CANONICAL = {
     ComponentKind.DENOISER: (toys.DENOISER, toys.canonical_denoiser()),
@@ -149,27 +149,32 @@ def test_every_layout_gives_the_same_model(tmp_path, layout, canonical):
                 np.testing.assert_array_equal(component.source.values(name), value, err_msg=name)
 
 
-def quantised(name, value):
-    """Blocks as a mixed GGUF has them: some projections Q4_K, some Q4_0, the others Q8_0; the rest untouched."""
-    types = {"qkv_proj": gguf.GGMLQuantizationType.Q4_K, "fc1": gguf.GGMLQuantizationType.Q4_0}
+MIXES = {  # types of the stacked projections, of fc1 and of the other matrices of a block
+    "plain": "Q4_K Q4_0 Q8_0", "wide": "Q6_K Q5_K Q3_K", "narrow": "Q2_K Q5_0 Q5_1", "offset": "Q3_K Q4_1 Q6_K",
+}  # fmt: skip
+
+
+def quantised(name, value, mix):
+    """(data, type) as a mixed GGUF has them: the matrices of the blocks in the types of `mix`, the rest untouched."""
     if value.ndim != 2 or ".attn." not in name and ".mlp." not in name:
         return value, gguf.GGMLQuantizationType.F32
-    kind = next((kind for mark, kind in types.items() if mark in name), gguf.GGMLQuantizationType.Q8_0)
-    data = q4_k_blocks(*value.shape) if kind is types["qkv_proj"] else gguf.quantize(value, kind)
+    stacked, first, others = (gguf.GGMLQuantizationType[word] for word in mix.split())
+    kind = stacked if "qkv_proj" in name else first if "fc1" in name else others
+    data = random_blocks(kind, *value.shape) if kind.name.endswith("_K") else gguf.quantize(value, kind)
     return data, kind
 
 
-def test_a_mixed_quantised_denoiser_holds_the_values_of_its_blocks(tmp_path):
+@pytest.mark.parametrize("mix", MIXES.values(), ids=MIXES)
+def test_a_mixed_quantised_denoiser_holds_the_values_of_its_blocks(tmp_path, mix):
     config = replace(toys.BARE_DENOISER, hidden_size=256, num_layers=1, ffn_dim=256)
-    stored = {name: quantised(name, value) for name, value in toys.canonical_denoiser(config).items()}
+    stored = {name: quantised(name, value, mix) for name, value in toys.canonical_denoiser(config).items()}
     folder = bare_safetensors(tmp_path / "model")
     (folder / "dit").unlink()
     write(folder / "dit.gguf", stored)
     got, source = open_model_set(folder).denoiser
     assert got == config
-    expected = {"attn.qkv_proj": WeightFormat.Q4_K, "mlp.fc1": WeightFormat.Q4_0, "mlp.fc2": WeightFormat.Q8_0}
-    for leaf, weight_format in expected.items():
-        assert source.matrix(f"blocks.0.{leaf}.weight").spans[0].format is weight_format
+    for leaf, kind in zip(("attn.qkv_proj", "mlp.fc1", "mlp.fc2"), mix.split(), strict=True):
+        assert source.matrix(f"blocks.0.{leaf}.weight").spans[0].format is WeightFormat[kind]
     for name, (data, kind) in stored.items():
         np.testing.assert_array_equal(source.values(name), gguf.dequantize(data, kind), err_msg=name)
         if source.values(name).ndim == 2:
@@ -355,7 +360,9 @@ def test_formats_without_a_kernel_are_refused_with_a_hint(tmp_path):
     message = "blocks.0.mlp.fc2.weight and 1 more are stored as f64, which cannot be read"
     with pytest.raises(CheckpointError, match=message) as caught:
         open_model_set(folder)
-    assert "Q4_K" in caught.value.hint
+    assert caught.value.hint == (
+        "Use a file in F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K."
+    )
 
 
 def test_opening_reads_headers_only(tmp_path):

@@ -13,21 +13,20 @@ from core.errors import CheckpointError
 from core.kernels.matrix import WeightFormat
 from core.kernels.reference_dequant import expand
 from core.weights.gguf import TYPES, open_gguf
+from tests.native.kernel_data import random_bytes
 
 RNG = np.random.default_rng(1)
 VALUES = RNG.standard_normal((3, 512), dtype=np.float32)
 Type = gguf.GGMLQuantizationType
 
 
-def q4_k_blocks(rows: int, columns: int) -> np.ndarray:
-    """Random Q4_K bytes with sane scales: the package reads this type and does not write it."""
-    blocks = RNG.integers(0, 256, (rows, columns // 256, 144), dtype=np.uint8)
-    blocks[..., :4] = np.array([0.01, 0.02], dtype=np.float16).view(np.uint8)
-    return blocks.reshape(rows, -1)
+def random_blocks(kind: Type, rows: int, columns: int) -> np.ndarray:
+    """Random bytes with sane scales, [rows, row_bytes]: the package reads the K formats and does not write them."""
+    return random_bytes(WeightFormat[kind.name], rows, columns).reshape(rows, -1)
 
 
 def encoded(kind: Type) -> np.ndarray:
-    return q4_k_blocks(3, 512) if kind is Type.Q4_K else gguf.quantize(VALUES, kind)
+    return random_blocks(kind, *VALUES.shape) if kind.name.endswith("_K") else gguf.quantize(VALUES, kind)
 
 
 def write(path, tensors: dict, *, keys: dict | None = None, **options):
@@ -54,10 +53,7 @@ def bare(tensors: dict[str, tuple[tuple[int, ...], int, bytes]], version: int = 
     return head + b"\0" * (-len(head) % 32) + data
 
 
-FORMATS = {
-    Type.F32: WeightFormat.F32, Type.F16: WeightFormat.F16, Type.BF16: WeightFormat.BF16, Type.Q8_0: WeightFormat.Q8_0,
-    Type.Q4_0: WeightFormat.Q4_0, Type.Q4_K: WeightFormat.Q4_K,
-}  # fmt: skip
+FORMATS = {Type[weight_format.name]: weight_format for weight_format in WeightFormat}
 
 
 @pytest.mark.parametrize(("kind", "expected_format"), FORMATS.items(), ids=lambda item: item.name)
@@ -146,6 +142,6 @@ def test_other_files_are_refused_with_the_reason(tmp_path):
 
 
 def test_types_without_a_kernel_are_kept_by_name(tmp_path):
-    data = RNG.integers(0, 255, (2, 210), dtype=np.uint8)
-    tensor = open_gguf(write(tmp_path / "m.gguf", {"w": (data, Type.Q6_K)})).tensors["w"]
-    assert tensor.format is None and tensor.dtype == "q6_k" and tensor.shape == (2, 256)
+    data = RNG.integers(0, 255, (2, 136), dtype=np.uint8)
+    tensor = open_gguf(write(tmp_path / "m.gguf", {"w": (data, Type.IQ4_XS)})).tensors["w"]
+    assert tensor.format is None and tensor.dtype == "iq4_xs" and tensor.shape == (2, 256)

@@ -136,9 +136,9 @@ def test_missing_and_unfit_tensors_are_named(tmp_path):
 
 
 def test_unreadable_formats_are_named_on_use(tmp_path):
-    data = RNG.integers(0, 255, (2, 210), dtype=np.uint8)
-    path = write(tmp_path / "m.gguf", {"w": (data, gguf.GGMLQuantizationType.Q6_K)})
-    with pytest.raises(CheckpointError, match="w is stored as q6_k, which cannot be read"):
+    data = RNG.integers(0, 255, (2, 136), dtype=np.uint8)
+    path = write(tmp_path / "m.gguf", {"w": (data, gguf.GGMLQuantizationType.IQ4_XS)})
+    with pytest.raises(CheckpointError, match="w is stored as iq4_xs, which cannot be read"):
         MappedSource(canonical_tensors([open_gguf(path)], EVERYTHING)).matrix("w")
 
 
