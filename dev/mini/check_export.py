@@ -35,7 +35,8 @@ PROMPTS = ("a red circle moves right on a navy background, low tone", "黑色背
 def read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """Tensors and metadata of a safetensors file."""
     with safe_open(path, framework="pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()
+        names = file.keys()
+        return {name: file.get_tensor(name) for name in names}, file.metadata()
 
 
 def load_denoiser(path: Path) -> MiniMaxH3Transformer3DModel:

@@ -164,8 +164,8 @@ class DecoderTrainer:
         """One step; returns the loss."""
         began = time.monotonic()
         factor = control.left() * min(1.0, (self.step + 1) / 50)
-        self.muon.param_groups[0]["lr"] = 2e-3 * factor
-        self.adam.param_groups[0]["lr"] = 1e-3 * factor
+        self.muon.param_groups[0]["lr"] = control.muon_rate * factor
+        self.adam.param_groups[0]["lr"] = control.adam_rate * factor
         latent, blocks, near = pool.batch()
         loss = loss_of(self.vae, self.basis, disturb(latent), blocks, near)
         for optimiser in (self.muon, self.adam):

@@ -45,4 +45,5 @@ def test_decoder_starts_near_the_linear_inverse_when_blocks_are_silent():
         blocks = vae.decoder.proj_out(video_vae.window_features(vae, latent, basis))[0]
         raw = latent[0].flatten(1).T * basis.std + basis.mean
         expected = (raw[:, :COMPONENTS] * basis.deviation) @ basis.components.T + basis.centre
-    assert float((blocks - expected).std() / (expected - basis.centre).std()) < 0.25
+    pair = torch.stack([(blocks - basis.centre).flatten(), (expected - basis.centre).flatten()])
+    assert float(torch.corrcoef(pair)[0, 1]) > 0.9
