@@ -137,7 +137,7 @@ def _spread(table: torch.Tensor, counts: list[int]) -> torch.Tensor:
 
 
 def block_forward(block: torch.nn.Module, h: torch.Tensor, tables: list[torch.Tensor], rope: tuple) -> torch.Tensor:
-    """One transformer block on h [B, S, H]; tables = six [B, S, H]: shift, scale, gate of attention, then of the MLP."""
+    """One transformer block on h [B, S, H]; six tables [B, S, H]: shift, scale, gate of attention, then of MLP."""
     shift_msa, scale_msa, gate_msa, shift_mlp, scale_mlp, gate_mlp = tables
     h = h + gate_msa * _attend(block.attn, block.norm1(h) * (1.0 + scale_msa) + shift_msa, rope)
     return h + gate_mlp * block.ff(block.norm2(h) * (1.0 + scale_mlp) + shift_mlp)

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import subprocess
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from core.errors import Cancelled, KernelError, MediaError, RequestError
 from core.kernels.backend import CancelFlag
 from core.library.sidecar import restore_request
 from core.phase import Phase
+from core.pipeline import phases
 from core.pipeline.engine import Engine
 from core.pipeline.generate import generate
 from core.request import GenerationRequest, Keyframe, Reference
@@ -175,3 +177,30 @@ def test_weights_that_are_not_numbers_are_named_and_leave_nothing(tmp_path, monk
     with pytest.raises(KernelError, match="not finite in step 1"):
         make(engine, tmp_path)
     assert not list(tmp_path.glob("*.mp4"))
+
+
+def test_a_prompt_beyond_the_limit_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(phases, "MAX_PROMPT_TOKENS", 3)
+    with pytest.raises(RequestError, match="tokens; at most 3"):
+        make(Engine(), tmp_path)
+
+
+def test_weights_replaced_under_the_same_path_are_noticed(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(paths.mini_model_path(), folder)
+    engine = Engine()
+    first = engine._model(folder)
+    assert engine._model(folder) is first
+    weights = folder / "text_encoder.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.unlink()
+    weights.write_bytes(data)
+    assert engine._model(folder) is not first
+
+
+def test_tables_too_large_to_keep_are_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(phases, "KEPT_TABLES_BYTES", 0)
+    engine = Engine()
+    make(engine, tmp_path)
+    assert engine._model(paths.mini_model_path()).tables == {}
