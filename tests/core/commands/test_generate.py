@@ -175,6 +175,7 @@ def test_ctrl_c_leaves_no_process_and_no_file(tmp_path):
     program = subprocess.Popen(
         command("--prompt", "a red circle", "--out", "out.mp4", "--steps", "200", "--json"), cwd=tmp_path,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored below a shell's `&`
     )  # fmt: skip
     try:
         while b"denoise 1/" not in (line := program.stderr.readline()):

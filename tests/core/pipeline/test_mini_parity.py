@@ -3,7 +3,8 @@
 Tier: executed reference, end to end, from the same prompt and the same noise. Both sides read the same files, so a
 mistake made when the model was exported shows in neither (dev/mini/check_export.py compares with the trained modules).
 
-Tolerances, float32 on both sides: text 1e-4, latents 1e-3 after six steps (a step's 1e-5 grows along the trajectory),
+Tolerances, float32 on both sides: text 1e-6 of its largest value (the trained residual stream passes 1000, where one
+float32 step is 1.2e-4; tiny models with values of order ten are held to 1e-4 absolute elsewhere), latents 1e-3 after six steps (a step's 1e-5 grows along the trajectory),
 samples 1e-3, pixels one level of 255 where a value lies on a rounding border.
 """
 
@@ -93,7 +94,8 @@ def test_the_whole_path_equals_diffusers(reference, backend, tmp_path, monkeypat
     waveform = phases.decode_audio(run, latents.audio)
     colours = CellColours(*latents.video.shape[1:])
     frames = np.concatenate(list(phases.decode_video(run, latents.video, colours)))
-    assert np.abs(run.backend.to_numpy(prompt.rows) - reference["text"]).max() <= 1e-4
+    text_error = np.abs(run.backend.to_numpy(prompt.rows) - reference["text"]).max()
+    assert text_error <= 1e-6 * np.abs(reference["text"]).max()
     assert np.abs(latents.video - reference["video"]).max() <= 1e-3
     assert np.abs(pack_audio(latents.audio) - pack_audio(reference["audio"])).max() <= 1e-3
     assert np.abs(waveform - reference["waveform"]).max() <= 1e-3
