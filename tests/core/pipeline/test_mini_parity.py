@@ -4,8 +4,9 @@ Tier: executed reference, end to end, from the same prompt and the same noise. B
 mistake made when the model was exported shows in neither (dev/mini/check_export.py compares with the trained modules).
 
 Tolerances, float32 on both sides: text 1e-6 of its largest value (the trained residual stream passes 1000, where one
-float32 step is 1.2e-4; tiny models with values of order ten are held to 1e-4 absolute elsewhere), latents 1e-3 after six steps (a step's 1e-5 grows along the trajectory),
-samples 1e-3, pixels one level of 255 where a value lies on a rounding border.
+float32 step is 1.2e-4; tiny models with values of order ten are held to 1e-4 absolute elsewhere), latents 1e-3 after
+six steps (a step's 1e-5 grows along the trajectory), samples 1e-3, pixels one level of 255 where a value lies on a
+rounding border.
 """
 
 import numpy as np
