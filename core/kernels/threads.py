@@ -1,6 +1,6 @@
 """How many threads may compute: the machine stays usable while a render runs.
 
-Read by both backends and by the video encoder. Proof: tests/core/kernels/test_threads.py.
+Read by both backends and by the export, for ffmpeg. Proof: tests/core/kernels/test_threads.py.
 """
 
 import os

@@ -109,7 +109,7 @@ class Engine:
         return run
 
     def _model(self, path: Path) -> LoadedModel:
-        """The model at `path`; opening reads headers only, so files replaced since the last job are noticed here."""
+        """The model at `path`; opening reads little, so files replaced since the last job are noticed here."""
         files = self._open_model(path)
         if self._loaded is None or self._loaded.files.content_key != files.content_key:
             self._loaded = None

@@ -24,7 +24,7 @@ from core.pipeline.preview import CellColours
 from core.pipeline.sampler import SamplerState, sample
 from core.pipeline.schedule import Schedule, build_schedule
 
-KEPT_TABLES_BYTES = 256 * 2**20  # larger ones would crowd the decoders; 20 steps of the released model take 390 MiB
+KEPT_TABLES_BYTES = 256 * 2**20  # larger ones would crowd the decoders; 20 steps of the released model take 390 MB
 MAX_PROMPT_TOKENS = 4096  # far above any useful brief; activations grow with it before anything can be refused
 
 

@@ -23,18 +23,17 @@ ORIG_SHAPE = "comfy.gguf.orig_shape."
 SHORT_ARRAY = 64  # longer metadata arrays (a language model's vocabulary) are skipped
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
+READABLE = {
+    0: WeightFormat.F32, 1: WeightFormat.F16, 30: WeightFormat.BF16, 2: WeightFormat.Q4_0, 3: WeightFormat.Q4_1,
+    6: WeightFormat.Q5_0, 7: WeightFormat.Q5_1, 8: WeightFormat.Q8_0, 10: WeightFormat.Q2_K, 11: WeightFormat.Q3_K,
+    12: WeightFormat.Q4_K, 13: WeightFormat.Q5_K, 14: WeightFormat.Q6_K,
+}  # fmt: skip
 TYPES = {  # id: (name, elements per block, bytes per block, format); ggml's type table
-    0: ("f32", 1, 4, WeightFormat.F32), 1: ("f16", 1, 2, WeightFormat.F16), 30: ("bf16", 1, 2, WeightFormat.BF16),
-    2: ("q4_0", 32, 18, WeightFormat.Q4_0), 3: ("q4_1", 32, 20, WeightFormat.Q4_1),
-    6: ("q5_0", 32, 22, WeightFormat.Q5_0), 7: ("q5_1", 32, 24, WeightFormat.Q5_1),
-    8: ("q8_0", 32, 34, WeightFormat.Q8_0), 10: ("q2_k", 256, 84, WeightFormat.Q2_K),
-    11: ("q3_k", 256, 110, WeightFormat.Q3_K), 12: ("q4_k", 256, 144, WeightFormat.Q4_K),
-    13: ("q5_k", 256, 176, WeightFormat.Q5_K), 14: ("q6_k", 256, 210, WeightFormat.Q6_K),
-    16: ("iq2_xxs", 256, 66, None),
-    17: ("iq2_xs", 256, 74, None), 18: ("iq3_xxs", 256, 98, None), 19: ("iq1_s", 256, 50, None),
-    20: ("iq4_nl", 32, 18, None), 21: ("iq3_s", 256, 110, None), 22: ("iq2_s", 256, 82, None),
-    23: ("iq4_xs", 256, 136, None), 24: ("i8", 1, 1, None), 25: ("i16", 1, 2, None), 26: ("i32", 1, 4, None),
-    27: ("i64", 1, 8, None), 28: ("f64", 1, 8, None), 29: ("iq1_m", 256, 56, None),
+    **{type_id: (*weight_format.value, weight_format) for type_id, weight_format in READABLE.items()},
+    16: ("iq2_xxs", 256, 66, None), 17: ("iq2_xs", 256, 74, None), 18: ("iq3_xxs", 256, 98, None),
+    19: ("iq1_s", 256, 50, None), 20: ("iq4_nl", 32, 18, None), 21: ("iq3_s", 256, 110, None),
+    22: ("iq2_s", 256, 82, None), 23: ("iq4_xs", 256, 136, None), 24: ("i8", 1, 1, None), 25: ("i16", 1, 2, None),
+    26: ("i32", 1, 4, None), 27: ("i64", 1, 8, None), 28: ("f64", 1, 8, None), 29: ("iq1_m", 256, 56, None),
     39: ("mxfp4", 32, 17, None), 40: ("nvfp4", 64, 36, None),
 }  # fmt: skip
 

@@ -147,7 +147,7 @@ class WorkerClient:
     # ---- listening
     def _read(self, warm: Warm) -> None:
         """Turn frames into calls of the listener until the worker is gone."""
-        with contextlib.suppress(WorkerError, ValueError):  # a frame or phase without sense: as good as dead
+        with contextlib.suppress(WorkerError):  # a frame without sense: as good as dead
             while (message := warm.process.channel.receive()) is not None:
                 self._hear(warm, message)
         self._worker_ended(warm, warm.process.end(self._patience.leave_s))

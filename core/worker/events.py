@@ -7,7 +7,7 @@ import this file and nothing heavier: no torch, no kernels.
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 
-from core.phase import Phase  # noqa: F401  (part of the message vocabulary)
+from core.phase import Phase
 
 
 class JobKind(Enum):
@@ -64,6 +64,9 @@ class PhaseStarted:
     job_id: str
     phase: str
     total: int
+
+    def __post_init__(self):
+        Phase(self.phase)  # ValueError for one nobody knows; the channel calls that an unreadable message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,21 +33,23 @@ from core.weights.components import ComponentKind
 from core.weights.quantize import Float32Source, QuantizedSource
 from dev.mini import world
 from dev.mini.detector import detect
+from dev.mini.requests import Request, make_requests
 
 ASKED = {"colour": 0.95, "motion": 0.90, "background": 0.95, "sound": 0.90, "shape": 0.85}
 ASKED_TRUTH = 0.99
 ATTRIBUTES = tuple(ASKED)
-LANGUAGES = ("en", "zh")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One clip to make: what it should show, how it is asked for, with which seed."""
+    """A request with the seed of its noise."""
 
-    composition: world.Composition
-    language: str
-    prompt: str
+    request: Request
     seed: int
+
+    @property
+    def composition(self) -> world.Composition:
+        return self.request.composition
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +77,8 @@ class Silent:
 
 
 def make_cases(count: int, seed: int) -> list[Case]:
-    """`count` different held-out compositions, languages in turn."""
-    rng = random.Random(seed)
-    chosen = rng.sample(world.held_out_compositions(), count)
-    cases = []
-    for number, composition in enumerate(chosen):
-        language = LANGUAGES[number % len(LANGUAGES)]
-        cases.append(Case(composition, language, world.caption(composition, rng, language), 1000 * seed + number))
-    return cases
+    """`count` held-out requests with noise of their own."""
+    return [Case(request, 1000 * seed + number) for number, request in enumerate(make_requests(count, seed))]
 
 
 def rates(cases: list[Case], reads: list[dict]) -> dict[str, float]:
@@ -105,7 +101,8 @@ def prove_detector(cases: list[Case], seed: int) -> dict:
 def make_clip(engine: Engine, case: Case, size: tuple[int, int, int]) -> Made:
     """Render one case through the same phases as the application, without writing a file."""
     width, height, frame_count = size
-    request = GenerationRequest(prompt=case.prompt, width=width, height=height, frame_count=frame_count, seed=case.seed)
+    prompt = case.request.prompt
+    request = GenerationRequest(prompt=prompt, width=width, height=height, frame_count=frame_count, seed=case.seed)
     run = engine.start(request, Silent(), CancelFlag())
     latents = phases.denoise(run, phases.encode_text(run))
     waveform = phases.decode_audio(run, latents.audio)
@@ -150,10 +147,10 @@ def evaluate(arguments: argparse.Namespace) -> dict:
     for case in cases:
         reads.append(make_clip(engine, case, size).read)
         wrong = [name for name in ATTRIBUTES if reads[-1][name] != getattr(case.composition, name)]
-        print(f"{case.composition.key} {case.language} wrong: {' '.join(wrong) or '-'}", file=sys.stderr)
+        print(f"{case.composition.key} {case.request.language} wrong: {' '.join(wrong) or '-'}", file=sys.stderr)
     result["held_out"] = rates(cases, reads)
-    for language in LANGUAGES:
-        chosen = [(case, read) for case, read in zip(cases, reads, strict=True) if case.language == language]
+    for language in world.LANGUAGES:
+        chosen = [(case, read) for case, read in zip(cases, reads, strict=True) if case.request.language == language]
         result[f"held_out_{language}"] = rates(*map(list, zip(*chosen, strict=True)))
     result["cpu_s_per_clip"] = round((time.process_time() - started) / len(cases), 2)
     if arguments.paired:

@@ -9,7 +9,6 @@ import json
 import random
 import time
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from dev.mini.audio_latents import audio_scale
 from dev.mini.audio_vae import build_audio_vae, sound_of
 from dev.mini.detector import detect
 from dev.mini.latents import PIXEL_MEAN, PIXEL_STD, Basis, load_basis
+from dev.mini.requests import Request, make_requests
 from dev.mini.sampler import Schedule, sample
 from dev.mini.scenes import Canvas
 from dev.mini.tokenizer import CaptionTokenizer
@@ -29,15 +29,6 @@ from dev.mini.video_vae import build_video_vae
 
 ATTRIBUTES = ("colour", "shape", "motion", "background", "sound")
 LARGEST_BATCH = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One clip to score."""
-
-    composition: world.Composition
-    language: str
-    prompt: str
 
 
 class Pipeline:
@@ -94,14 +85,6 @@ class Pipeline:
 def load_part(module: torch.nn.Module, weights: dict, prefix: str) -> None:
     """Load the entries of `weights` that start with `prefix`."""
     module.load_state_dict({n.removeprefix(prefix): w.float() for n, w in weights.items() if n.startswith(prefix)})
-
-
-def make_requests(count: int, seed: int) -> list[Request]:
-    """Held-out compositions without repetition, languages in turn."""
-    rng = random.Random(seed)
-    chosen = rng.sample(world.held_out_compositions(), count)
-    languages = [world.LANGUAGES[i % 2] for i in range(count)]
-    return [Request(c, lang, world.caption(c, rng, lang)) for c, lang in zip(chosen, languages, strict=True)]
 
 
 def rates(requests: list[Request], found: list[dict]) -> dict[str, dict[str, float]]:

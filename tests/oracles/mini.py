@@ -1,6 +1,7 @@
 """The embedded model inside the diffusers and transformers classes, read with the safetensors package.
 
-The denoiser goes through diffusers' own importer; the VAE names are translated here, apart from the loader under test.
+The denoiser goes through diffusers' own importer; the VAE names are translated by the tests, apart from the loader
+under test.
 """
 
 import json
@@ -12,6 +13,8 @@ from diffusers import AutoencoderKLMiniMaxH3, AutoencoderKLMiniMaxH3Audio, MiniM
 from diffusers.loaders.single_file_utils import convert_minimax_h3_transformer_checkpoint_to_diffusers
 from safetensors import safe_open
 from transformers import Qwen3VLTextConfig, Qwen3VLTextModel
+
+from tests.core.weights.toys import diffusers_video
 
 Tensors = dict[str, torch.Tensor]
 
@@ -70,24 +73,14 @@ def video_vae(path: Path) -> tuple[AutoencoderKLMiniMaxH3, tuple[torch.Tensor, t
 
 
 def _diffusers_video(tensors: Tensors, heads: int) -> Tensors:
-    renames = (
-        ("decoder.x_embedder", "decoder.proj_in"), (".attn.to_out.", ".attn.to_out.0."), (".ff.w1.", ".ff.net.0.proj."),
-        (".ff.w2.", ".ff.net.2."), (".nin_shortcut.", ".conv_shortcut."), ("encoder.down.", "encoder.down_blocks."),
-        (".block.", ".resnets."), (".downsample.conv", ".downsamplers.0.conv"),
-    )  # fmt: skip
-    state = {}
+    """Original names with q, k, v rows per head, to diffusers names."""
+    thirds = {}
     for name, value in tensors.items():
-        for old, new in renames:
-            name = name.replace(old, new)
-        if name == "decoder.mask_token":
-            continue
         if ".to_qkv." in name:
-            per_head = value.reshape(heads, 3, -1, *value.shape[1:])
-            for index, part in enumerate("qkv"):
-                state[name.replace("to_qkv", f"to_{part}")] = per_head[:, index].flatten(0, 1)
-        else:
-            state[name] = torch.cat(value.chunk(2)[::-1]) if ".ff.net.0." in name else value
-    return state
+            value = value.reshape(heads, 3, -1, *value.shape[1:]).transpose(0, 1).reshape(value.shape)
+        if name != "decoder.mask_token":  # stored, never used
+            thirds[name] = value.numpy()
+    return {name: torch.from_numpy(value) for name, value in diffusers_video(thirds).items()}
 
 
 def audio_vae(path: Path) -> tuple[AutoencoderKLMiniMaxH3Audio, tuple[torch.Tensor, torch.Tensor]]:

@@ -118,6 +118,7 @@ NONSENSE = [
     b'{"job_id": "1"}',
     b'{"type": "CancelJob"}',
     b'{"type": "Shutdown", "x": 1}',
+    b'{"type": "PhaseStarted", "job_id": "1", "phase": "dreaming", "total": 1}',
 ]
 
 
