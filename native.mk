@@ -10,11 +10,22 @@ NATIVE_CFLAGS := -O3 -std=c11 -fPIC -fvisibility=hidden -fno-math-errno -fno-tra
 NATIVE_DEBUG_CFLAGS := $(NATIVE_CFLAGS) -Werror -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined \
   -fno-sanitize-recover=all
 NATIVE_SOURCES := $(wildcard native/src/*.c)
-NATIVE_OBJECTS := $(patsubst native/src/%.c,build/native/obj/%.o,$(NATIVE_SOURCES))
-NATIVE_DEBUG_OBJECTS := $(patsubst native/src/%.c,build/native-debug/obj/%.o,$(NATIVE_SOURCES))
+native_here := $(patsubst amd64,x86_64,$(patsubst aarch64,arm64,$(shell uname -m)))
+NATIVE_OBJECTS := $(patsubst native/src/%.c,build/native/obj/%.o,$(NATIVE_SOURCES) $(wildcard native/src/arch/$(native_here)/*.c))
+NATIVE_DEBUG_OBJECTS := $(NATIVE_OBJECTS:build/native/%=build/native-debug/%)
+NATIVE_ARM64_SOURCES := $(NATIVE_SOURCES) $(wildcard native/src/arch/arm64/*.c)
 NATIVE_TESTS := $(wildcard native/tests/test_*.c)
-NATIVE_HEADERS := $(wildcard native/include/*.h native/src/*.h native/tests/*.h)
+NATIVE_HEADERS := $(wildcard native/include/*.h native/src/*.h native/src/arch/*.h native/src/arch/*/*.h native/tests/*.h)
 NATIVE_LINK := -lm -lpthread
+
+# A file under src/arch/ names its instruction set after the last underscore.
+NATIVE_FLAGS_avx2 := -mavx2 -mfma -mf16c
+NATIVE_FLAGS_avxvnni := $(NATIVE_FLAGS_avx2) -mavxvnni
+NATIVE_FLAGS_avx512vnni := $(NATIVE_FLAGS_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
+NATIVE_FLAGS_dotprod := -march=armv8.2-a+dotprod
+NATIVE_FLAGS_i8mm := -march=armv8.2-a+dotprod+i8mm
+# $(call isa_flags,source)
+isa_flags = $(if $(findstring /arch/,$(1)),$(NATIVE_FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1)))))))
 
 ifeq ($(shell uname -s),Darwin)
 NATIVE_LIBRARY := build/native/libh3k.dylib
@@ -40,7 +51,7 @@ build/native/obj/%.o: native/src/%.c native.mk
 	$(call need,$(CC),apt-get install gcc libc6-dev (Mac: xcode-select --install))
 	@mkdir -p $(@D)
 	@echo "  cc $@"
-	@$(CC) $(NATIVE_CFLAGS) -MMD -MP -c -o $@ $<
+	@$(CC) $(NATIVE_CFLAGS) $(call isa_flags,$<) -MMD -MP -c -o $@ $<
 
 build/native/tests/%: native/tests/%.c $(NATIVE_OBJECTS) $(NATIVE_HEADERS)
 	@mkdir -p $(@D)
@@ -66,7 +77,7 @@ build/native-debug/obj/%.o: native/src/%.c native.mk
 	$(call need,$(CC),apt-get install gcc libc6-dev (Mac: xcode-select --install))
 	@mkdir -p $(@D)
 	@echo "  cc $@"
-	@$(CC) $(NATIVE_DEBUG_CFLAGS) -MMD -MP -c -o $@ $<
+	@$(CC) $(NATIVE_DEBUG_CFLAGS) $(call isa_flags,$<) -MMD -MP -c -o $@ $<
 
 build/native-debug/tests/%: native/tests/%.c $(NATIVE_DEBUG_OBJECTS) $(NATIVE_HEADERS)
 	@mkdir -p $(@D)
@@ -86,9 +97,9 @@ build/arm64/obj/%.o: native/src/%.c native.mk
 	$(call need,$(ARM64_CC),apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 	@mkdir -p $(@D)
 	@echo "  cc $@"
-	@$(ARM64_CC) $(NATIVE_CFLAGS) -Werror -MMD -MP -c -o $@ $<
+	@$(ARM64_CC) $(NATIVE_CFLAGS) $(call isa_flags,$<) -Werror -MMD -MP -c -o $@ $<
 
-build/arm64/tests/%: native/tests/%.c $(NATIVE_SOURCES:native/src/%.c=build/arm64/obj/%.o) $(NATIVE_HEADERS)
+build/arm64/tests/%: native/tests/%.c $(NATIVE_ARM64_SOURCES:native/src/%.c=build/arm64/obj/%.o) $(NATIVE_HEADERS)
 	@mkdir -p $(@D)
 	@echo "  cc $@"
 	@$(ARM64_CC) $(NATIVE_CFLAGS) -Werror -static -o $@ $(filter-out %.h,$^) $(NATIVE_LINK)
@@ -102,10 +113,15 @@ MACOS_LIBRARY := build/macos/libh3k.dylib
 
 native-macos: $(MACOS_LIBRARY) ## Cross-build the arm64 macOS library (needs ziglang 0.16.0)
 
-$(MACOS_LIBRARY): $(NATIVE_SOURCES) $(NATIVE_HEADERS) native.mk
+build/macos/obj/%.o: native/src/%.c $(NATIVE_HEADERS) native.mk
 	@$(PY) -c 'import ziglang' 2>/dev/null || { echo "ziglang is missing: $(PY) -m pip install ziglang==0.16.0"; exit 1; }
 	@mkdir -p $(@D)
-	$(PY) -m ziglang cc -target aarch64-macos.14.0 $(NATIVE_CFLAGS) -shared -o $@ $(NATIVE_SOURCES) \
+	@echo "  zig cc $@"
+	@$(PY) -m ziglang cc -target aarch64-macos.14.0 $(NATIVE_CFLAGS) $(call isa_flags,$<) -c -o $@ $<
+
+$(MACOS_LIBRARY): $(NATIVE_ARM64_SOURCES:native/src/%.c=build/macos/obj/%.o)
+	@echo "  zig cc $@"
+	@$(PY) -m ziglang cc -target aarch64-macos.14.0 -shared -o $@ $^ \
 	  -Wl,-install_name,@rpath/libh3k.dylib -Wl,-headerpad_max_install_names
 
--include $(wildcard build/native/obj/*.d build/native-debug/obj/*.d build/arm64/obj/*.d)
+-include $(wildcard $(foreach dir,native native-debug arm64,build/$(dir)/obj/*.d build/$(dir)/obj/arch/*/*.d))

@@ -25,6 +25,7 @@ ENTRIES = {entry.symbol: entry for entry in (*signatures.ENTRIES, *signatures_co
 SIZE_FUNCTIONS = {size.symbol: size for size in (*signatures.SIZE_FUNCTIONS, *signatures_conv.SIZE_FUNCTIONS)}
 NUMBER_TYPES = {"i64": ctypes.c_int64, "i32": ctypes.c_int32, "f32": ctypes.c_float, "f64": ctypes.c_double}
 HINT_BUILD = "Run make native; in the app, install it again."
+ISA_VARIABLE = "VIGNETTE_ISA"  # forces one variant of the inner products, for tests and for finding faults
 
 
 class CallHead(ctypes.Structure):
@@ -81,6 +82,7 @@ class Library:
             raise KernelError(f"The kernel library {self.path} cannot be loaded: {error}.", hint=HINT_BUILD) from error
         self._check_abi()
         self._declare_pool_functions()
+        self._choose_isa()
         self._structs = {symbol: argument_struct(entry) for symbol, entry in ENTRIES.items()}
         for symbol in ENTRIES:
             self._declare(symbol, ctypes.c_int32, [ctypes.POINTER(self._structs[symbol])])
@@ -109,6 +111,27 @@ class Library:
         self._declare("h3k_pool_create", ctypes.c_int32, [ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)])
         self._declare("h3k_pool_destroy", None, [ctypes.c_void_p])
         self._declare("h3k_pool_thread_count", ctypes.c_int32, [ctypes.c_void_p])
+
+    def _choose_isa(self) -> None:
+        """Take the variant that VIGNETTE_ISA names, else the fastest; it serves the whole process."""
+        self._declare("h3k_isa_name", ctypes.c_char_p, [])
+        self._declare("h3k_isa_offered", ctypes.c_char_p, [ctypes.c_int32])
+        self._declare("h3k_isa_choose", ctypes.c_int32, [ctypes.c_char_p])
+        asked = os.environ.get(ISA_VARIABLE)
+        if self._dll.h3k_isa_choose(asked.encode() if asked else None) != STATUS_OK:
+            offered = ", ".join(self.isas_offered())
+            raise KernelError(f"{ISA_VARIABLE} is {asked!r}; the library and this processor offer {offered}.")
+
+    def isa_name(self) -> str:
+        """The variant of the inner products in use: "generic", "avx2"."""
+        return self._dll.h3k_isa_name().decode("ascii")
+
+    def isas_offered(self) -> list[str]:
+        """Variants this processor runs, fastest first."""
+        names = []
+        while name := self._dll.h3k_isa_offered(len(names)):
+            names.append(name.decode("ascii"))
+        return names
 
     def status_name(self, status: int) -> str:
         return self._dll.h3k_status_name(status).decode("ascii")

@@ -1,6 +1,8 @@
-/* GFLOP/s of the products on one thread, by processor time: other load hardly disturbs it.
+/* GFLOP/s of the products on one thread, by processor time: other load hardly disturbs it. The variants of the inner
+ * products take turns.
  *
- * Usage: bench_matmul [m n k]; without arguments the sizes of the small and of the released model.
+ * Usage: bench_matmul [m n k [format]]; without arguments every format in sizes of the small and the
+ * released model.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdint.h>
@@ -71,9 +73,13 @@ static void measure(const format *f, int64_t m, int64_t n, int64_t k)
     a.call = (h3k_call){.args_bytes = sizeof a, .scratch_bytes = h3k_matmul_scratch_bytes(1)};
     a.call.scratch = filled((size_t)a.call.scratch_bytes);
     a.x = x, a.w = w, a.y = y;
-    double seconds = best_seconds(f, &a);
-    printf("%-5s %5lld x %5lld x %5lld  %7.1f ms  %6.1f GFLOP/s\n", f->name, (long long)m, (long long)n, (long long)k,
-           1e3 * seconds, 2e-9 * (double)(m * n * k) / seconds);
+    const char *isa;
+    for (int32_t i = 0; (isa = h3k_isa_offered(i)) != NULL; i++) {
+        h3k_isa_choose(isa);
+        double seconds = best_seconds(f, &a);
+        printf("%-5s %-8s %5lld x %5lld x %5lld  %7.1f ms  %6.1f GFLOP/s\n", f->name, isa, (long long)m, (long long)n,
+               (long long)k, 1e3 * seconds, 2e-9 * (double)(m * n * k) / seconds);
+    }
     free(x), free(w), free(y), free(a.call.scratch);
 }
 
@@ -82,13 +88,14 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     int64_t sizes[][3] = {{1, 5376, 5376}, {64, 768, 768}, {256, 256, 768}, {1024, 1344, 5376}};
     int64_t count = sizeof sizes / sizeof *sizes;
-    if (argc == 4) {
+    if (argc >= 4) {
         for (int i = 0; i < 3; i++)
             sizes[0][i] = atoll(argv[i + 1]);
         count = 1;
     }
     for (int64_t s = 0; s < count; s++)
         for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
-            measure(&formats[f], sizes[s][0], sizes[s][1], sizes[s][2]);
+            if (argc < 5 || strcmp(argv[4], formats[f].name) == 0)
+                measure(&formats[f], sizes[s][0], sizes[s][1], sizes[s][2]);
     return 0;
 }

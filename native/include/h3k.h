@@ -10,7 +10,8 @@
  * - Kernels never print, exit or keep a pointer. They return a status; on anything but H3K_OK the output is undefined.
  * - `call.cancel` is polled before each tile; a non-zero cell ends the call with H3K_CANCELLED.
  * - Results are bit-identical for any number of threads and any number of rows in the call: each output element is summed
- *   in one stated order. No fast-math, no contraction into fused multiply-add in the portable code.
+ *   in one stated order. No fast-math; products are fused with sums only in the variants that say so (see h3k_isa_name),
+ *   so results repeat within one variant and differ in the last bits between two.
  * - NaN propagates. Denormals are kept.
  * - Thread-safe for distinct outputs, scratch and pools; one pool serves one call at a time.
  */
@@ -32,6 +33,13 @@ typedef enum h3k_status {
 
 H3K_API int32_t h3k_abi_version(void);
 H3K_API const char *h3k_status_name(int32_t status); /* "ok", "cancelled", ...; "unknown status" otherwise */
+
+/* ---- dispatch.c: kernels exist once per instruction set, one set serves the whole process
+ * x86-64: "avx512vnni" "avxvnni" "avx2"; arm64: "i8mm" "dotprod"; everywhere: "generic". Unless chosen, the fastest this
+ * processor runs. Choose before the first kernel runs, never during one. */
+H3K_API const char *h3k_isa_name(void);              /* the set in use */
+H3K_API const char *h3k_isa_offered(int32_t index);  /* sets this processor runs, fastest first; null past the last */
+H3K_API h3k_status h3k_isa_choose(const char *name); /* null: the fastest; H3K_BAD_ARGUMENT for one not offered */
 
 /* ---- threads
  * A pool of `threads` workers counting the caller; the others start at the first parallel call. After fork() the child's

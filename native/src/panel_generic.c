@@ -29,8 +29,8 @@ static inline __attribute__((always_inline)) void tile(const int rows, const flo
     }
 }
 
-static void panel_product(const float *restrict x, int64_t ldx, int64_t rows, int64_t depth,
-                          const float *restrict panel, float *restrict c, int64_t ldc)
+void h3k_panel_product_generic(const float *restrict x, int64_t ldx, int64_t rows, int64_t depth,
+                               const float *restrict panel, float *restrict c, int64_t ldc)
 {
     for (; rows >= ROWS; rows -= ROWS, x += ROWS * ldx, c += ROWS * ldc)
         tile(ROWS, x, ldx, depth, panel, c, ldc);
@@ -54,5 +54,3 @@ static void panel_product(const float *restrict x, int64_t ldx, int64_t rows, in
         break;
     }
 }
-
-const h3k_kernels h3k_kernels_generic = {"generic", panel_product};

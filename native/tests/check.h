@@ -105,6 +105,17 @@ static inline double relative_error(const float *got, const double *expected, in
     return size > 0 ? sqrt(difference / size) : sqrt(difference);
 }
 
+/* Runs the claims with every variant of the inner products that this processor has. */
+static inline void with_every_isa(void (*claims)(void))
+{
+    const char *name;
+    for (int32_t i = 0; (name = h3k_isa_offered(i)) != NULL; i++) {
+        CHECK(h3k_isa_choose(name) == H3K_OK && strcmp(h3k_isa_name(), name) == 0, "%s is chosen", name);
+        claims();
+    }
+    CHECK(h3k_isa_choose(NULL) == H3K_OK && strcmp(h3k_isa_name(), h3k_isa_offered(0)) == 0, "null takes the fastest");
+}
+
 /* The head of a call: `threads` threads, scratch of exactly `scratch_bytes` filled with NaN, at an odd address. */
 static inline h3k_call open_call(int64_t args_bytes, int32_t threads, int64_t scratch_bytes)
 {

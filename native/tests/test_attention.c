@@ -142,7 +142,7 @@ static void impossible_arguments_are_refused(void)
     close_call(&good.call);
 }
 
-int main(void)
+static void attention_is_right(void)
 {
     static const shape shapes[] = {
         {1, 2, 1, 4, 0}, {17, 4, 2, 12, 1}, {63, 1, 1, 256, 0}, {65, 6, 3, 20, 1}, {97, 3, 3, 100, 0},
@@ -152,6 +152,11 @@ int main(void)
         attention_is_close_to_float64(shapes[i]);
     threads_change_no_bit();
     special_scores_are_handled();
+}
+
+int main(void)
+{
+    with_every_isa(attention_is_right);
     impossible_arguments_are_refused();
     return finish("attention");
 }

@@ -217,10 +217,15 @@ static void check_refusals(void)
     close_call(&flat.call);
 }
 
-int main(void)
+static void convolutions_are_right(void)
 {
     check_shapes(1);
     check_shapes(3);
+}
+
+int main(void)
+{
+    with_every_isa(convolutions_are_right);
     check_refusals();
     return finish("test_conv");
 }

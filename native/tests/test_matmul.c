@@ -240,7 +240,7 @@ static void impossible_arguments_are_refused(void)
     free_problem(&p);
 }
 
-int main(void)
+static void products_are_right(void)
 {
     static const int64_t shapes[][2] = {{1, 1}, {17, 65}, {193, 63}};
     for (int f = 0; f < FORMAT_COUNT; f++) {
@@ -257,6 +257,19 @@ int main(void)
     rows_of_y_may_be_further_apart();
     special_values_arrive();
     silu_ends_are_finite();
+}
+
+static void an_unknown_isa_is_refused(void)
+{
+    const char *before = h3k_isa_name();
+    CHECK(h3k_isa_choose("mmx") == H3K_BAD_ARGUMENT && strcmp(h3k_isa_name(), before) == 0, "mmx changes nothing");
+    CHECK(h3k_isa_offered(-1) == NULL && h3k_isa_offered(99) == NULL, "the list of variants ends");
+}
+
+int main(void)
+{
+    an_unknown_isa_is_refused();
+    with_every_isa(products_are_right);
     impossible_arguments_are_refused();
     return finish("matmul");
 }

@@ -24,6 +24,9 @@ DECLARED = {
     "h3k_pool_create",
     "h3k_pool_destroy",
     "h3k_pool_thread_count",
+    "h3k_isa_name",
+    "h3k_isa_offered",
+    "h3k_isa_choose",
 }
 ZIG_EXTRAS = {"__dso_handle", "_mh_dylib_header"}  # zig's linker exports these two always
 
