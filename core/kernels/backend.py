@@ -45,11 +45,21 @@ class CancelFlag:
 
 
 class Accuracy(Enum):
-    """How exactly a product is computed. Backends without a faster way compute every mode as EXACT."""
+    """How a product is computed. A backend without a faster way may compute any mode as a more exact one."""
 
-    EXACT = "exact"
-    NEAR = "near"
-    FAST = "fast"
+    FLOAT = "float"  # float32 products of exactly expanded weights
+    NEAR = "near"  # activations as 16-bit integers with one scale per 256 (two int8 terms): relative error <= 1e-4
+    EXACT = "exact"  # activations int8 with one scale per 256, weights at the file's own scales
+    FAST = "fast"  # as EXACT, and weights requantised to int8 with one scale per 256 where that is faster
+
+
+class KvFormat(Enum):
+    """How attention keeps keys and values while it runs."""
+
+    F32 = "f32"
+    BF16 = "bf16"
+    INT8 = "int8"  # keys smoothed: their mean over the sequence is taken off first, which changes no softmax
+    INT4 = "int4"
 
 
 class Activation(Enum):
@@ -72,6 +82,31 @@ class HeadLayout:
     @property
     def width(self) -> int:
         return (self.heads + 2 * self.kv_heads) * self.head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Approximate attention for long clips.
+
+    Rows from `start` on are frames of `rows_per_frame` rows; such a row sees all rows before `start` and the frames at
+    most `radius` away from its own. Rows before `start` see everything.
+    """
+
+    start: int
+    rows_per_frame: int
+    radius: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionMode:
+    """Accuracy of the two products of attention, storage of keys and values, and the window if there is one."""
+
+    accuracy: Accuracy = Accuracy.FLOAT
+    kv: KvFormat = KvFormat.F32
+    window: Window | None = None
+
+
+FLOAT_ATTENTION = AttentionMode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +185,13 @@ class Backend(Protocol):
     # ---- products
     def linear(
         self, x: Array, weight: Weight, *, bias: Array | None = None, activation: Activation = Activation.NONE,
-        accuracy: Accuracy = Accuracy.EXACT, out: Array | None = None,
+        accuracy: Accuracy = Accuracy.FLOAT, out: Array | None = None,
     ) -> Array:  # fmt: skip
         """activation(x w^T + bias). x [m, k], weight [n, k], bias [n] -> [m, n] ([m, n/2] for SWIGLU)."""
 
     def attention(
-        self, qkv: Array, layout: HeadLayout, *, causal: bool = False, accuracy: Accuracy = Accuracy.EXACT,
-        out: Array | None = None,
+        self, qkv: Array, layout: HeadLayout, *, causal: bool = False,
+        mode: AttentionMode = FLOAT_ATTENTION, out: Array | None = None,
     ) -> Array:  # fmt: skip
         """softmax(q k^T / sqrt(head_dim)) v over packed qkv [rows, layout.width] -> [rows, heads * head_dim]."""
 

@@ -12,7 +12,15 @@ import numpy as np
 
 from core.errors import KernelError
 from core.kernels import sizes
-from core.kernels.backend import Accuracy, Activation, CancelFlag, HeadLayout, Modulation
+from core.kernels.backend import (
+    FLOAT_ATTENTION,
+    Accuracy,
+    Activation,
+    AttentionMode,
+    CancelFlag,
+    HeadLayout,
+    Modulation,
+)
 from core.kernels.bindings import CallContext, Library, Pool
 from core.kernels.matrix import Matrix, RowSpan
 from core.kernels.native_conv import NativeConvolution
@@ -62,9 +70,7 @@ class NativeBackend(NativeConvolution):
 
     name = "native"
 
-    def __init__(
-        self, threads: int | None = None, cancel: CancelFlag | None = None, scratch: Scratch | None = None
-    ):
+    def __init__(self, threads: int | None = None, cancel: CancelFlag | None = None, scratch: Scratch | None = None):
         self.library = Library()
         self.threads = default_threads() if threads is None else threads
         self.cancel = cancel or CancelFlag()
@@ -126,7 +132,7 @@ class NativeBackend(NativeConvolution):
     # ---- products
     def linear(
         self, x: np.ndarray, weight: Matrix, *, bias: np.ndarray | None = None,
-        activation: Activation = Activation.NONE, accuracy: Accuracy = Accuracy.EXACT, out: np.ndarray | None = None,
+        activation: Activation = Activation.NONE, accuracy: Accuracy = Accuracy.FLOAT, out: np.ndarray | None = None,
     ) -> np.ndarray:  # fmt: skip
         """All accuracies compute the same: float32 products of exactly expanded weights."""
         gated = activation is Activation.SWIGLU
@@ -179,8 +185,8 @@ class NativeBackend(NativeConvolution):
         self.run(f"h3k_matmul_{span.format.label}", arrays, numbers, scratch_bytes=scratch_bytes)
 
     def attention(
-        self, qkv: np.ndarray, layout: HeadLayout, *, causal: bool = False, accuracy: Accuracy = Accuracy.EXACT,
-        out: np.ndarray | None = None,
+        self, qkv: np.ndarray, layout: HeadLayout, *, causal: bool = False,
+        mode: AttentionMode = FLOAT_ATTENTION, out: np.ndarray | None = None,
     ) -> np.ndarray:  # fmt: skip
         y = self._output(out, (len(qkv), layout.heads * layout.head_dim))
         numbers = {"heads": layout.heads, "kv_heads": layout.kv_heads, "causal": int(causal)}
@@ -214,9 +220,7 @@ class NativeBackend(NativeConvolution):
         self.run("h3k_norm_modulate", arrays, numbers)
         return y
 
-    def gated_residual(
-        self, h: np.ndarray, y: np.ndarray, modulation: Modulation, *, gate_slot: int
-    ) -> np.ndarray:
+    def gated_residual(self, h: np.ndarray, y: np.ndarray, modulation: Modulation, *, gate_slot: int) -> np.ndarray:
         arrays = {"h": h, "y": y, "table": modulation.table, "row_index": modulation.row_index}
         self.run("h3k_gated_residual", arrays, {"gate_slot": gate_slot})
         return h

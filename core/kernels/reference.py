@@ -14,7 +14,18 @@ import torch
 import torch.nn.functional as F
 
 from core.errors import KernelError
-from core.kernels.backend import Accuracy, Activation, CancelFlag, Conv1d, Conv3d, HeadLayout, Modulation
+from core.kernels.backend import (
+    FLOAT_ATTENTION,
+    Accuracy,
+    Activation,
+    AttentionMode,
+    CancelFlag,
+    Conv1d,
+    Conv3d,
+    HeadLayout,
+    Modulation,
+    Window,
+)
 from core.kernels.matrix import Matrix
 from core.kernels.reference_dequant import expand, expand_rows
 
@@ -73,20 +84,21 @@ class ReferenceBackend:
     # ---- products
     def linear(
         self, x: Tensor, weight: Matrix, *, bias: Tensor | None = None, activation: Activation = Activation.NONE,
-        accuracy: Accuracy = Accuracy.EXACT, out: Tensor | None = None,
+        accuracy: Accuracy = Accuracy.FLOAT, out: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         self.cancel.check()
         y = F.linear(x, _tensor(expand(weight)), bias)
         return _deliver(_activate(y, activation), out)
 
     def attention(
-        self, qkv: Tensor, layout: HeadLayout, *, causal: bool = False, accuracy: Accuracy = Accuracy.EXACT,
-        out: Tensor | None = None,
+        self, qkv: Tensor, layout: HeadLayout, *, causal: bool = False,
+        mode: AttentionMode = FLOAT_ATTENTION, out: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         self.cancel.check()
         q, k, v = (part.permute(1, 0, 2).unsqueeze(0) for part in _split_heads(qkv, layout))
         grouped = layout.heads != layout.kv_heads
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+        mask = None if mode.window is None else _window_mask(len(qkv), mode.window)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=grouped)
         return _deliver(y.squeeze(0).permute(1, 0, 2).flatten(1), out)
 
     # ---- norms and element-wise
@@ -136,9 +148,7 @@ class ReferenceBackend:
             x, padding = F.pad(x, (spec.pad_left, spec.pad_right)), 0
         return _channels_last(F.conv1d(x, weight, bias, spec.stride, padding, spec.dilation))
 
-    def conv_transpose1d(
-        self, x: Tensor, weight: Tensor, bias: Tensor | None, *, stride: int, padding: int
-    ) -> Tensor:
+    def conv_transpose1d(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, stride: int, padding: int) -> Tensor:
         self.cancel.check()
         return _channels_last(F.conv_transpose1d(_channels_first(x), weight, bias, stride, padding))
 
@@ -198,6 +208,14 @@ def _activate(y: Tensor, activation: Activation) -> Tensor:
         gate, value = y.chunk(2, dim=-1)
         return value * F.silu(gate)
     return y
+
+
+def _window_mask(rows: int, window: Window) -> Tensor:
+    """[rows, rows], true where a row (first axis) sees another."""
+    row = torch.arange(rows)
+    frame = torch.where(row < window.start, -1, (row - window.start) // window.rows_per_frame)
+    outside = (frame[:, None] < 0) | (frame[None, :] < 0)
+    return outside | ((frame[:, None] - frame[None, :]).abs() <= window.radius)
 
 
 def _split_heads(qkv: Tensor, layout: HeadLayout) -> tuple[Tensor, Tensor, Tensor]:

@@ -46,7 +46,7 @@ def _ignore(block: int) -> None:
 class Denoiser:
     """The transformer over given weights (canonical names: the original checkpoint's, q, k, v rows in thirds)."""
 
-    def __init__(self, weights: Weights, config: DenoiserConfig, accuracy: Accuracy = Accuracy.EXACT):
+    def __init__(self, weights: Weights, config: DenoiserConfig, accuracy: Accuracy = Accuracy.FLOAT):
         self.weights = weights
         self.backend = weights.backend
         self.config = config
@@ -178,7 +178,7 @@ class Denoiser:
             q_weight=block.vector("q_norm.weight"), k_weight=block.vector("k_norm.weight"),
             eps=config.qk_norm_eps, cos=rope and rope.cos, sin=rope and rope.sin,
         )  # fmt: skip
-        mixed = backend.attention(qkv, self.heads, accuracy=accuracy, out=scratch.mixed)
+        mixed = backend.attention(qkv, self.heads, out=scratch.mixed)
         return backend.linear(mixed, block.matrix("out_proj.weight"), accuracy=accuracy, out=scratch.branch)
 
     def _mlp(self, block: Block, x: Array, scratch: Scratch) -> Array:

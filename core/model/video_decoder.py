@@ -72,7 +72,7 @@ class VideoDecoder:
         self.config = config
         self.backend: Backend = backend
         self.mode = mode
-        self.accuracy = Accuracy.EXACT
+        self.accuracy = Accuracy.FLOAT
         self._layers = layers
         self._layout = HeadLayout(
             heads=config.decoder_heads, kv_heads=config.decoder_heads, head_dim=config.decoder_head_dim
@@ -137,7 +137,7 @@ class VideoDecoder:
         y = b.rms_norm(x, layer.norm1, eps, out=work.narrow)
         b.linear(y, layer.qkv.weight, bias=layer.qkv.bias, accuracy=accuracy, out=work.qkv)
         b.qk_norm_rope(work.qkv, self._layout, q_weight=None, k_weight=None, eps=eps, cos=work.cos, sin=work.sin)
-        y = b.attention(work.qkv, self._layout, accuracy=accuracy, out=work.narrow)
+        y = b.attention(work.qkv, self._layout, out=work.narrow)
         y = b.linear(y, layer.out.weight, bias=layer.out.bias, accuracy=accuracy, out=work.projected)
         b.scaled_residual(x, y, layer.scale1)
 
