@@ -5,7 +5,7 @@ PY := .venv/bin/python
 STAMP := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast lint check-pins bench eval-mini clean
+.PHONY: help setup run test test-fast lint check-pins bench bench-responsiveness eval-mini clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -42,6 +42,9 @@ check-pins: setup ## Resolve the pins for Linux and macOS on Python 3.11 to 3.13
 	  && echo "$$version $$platform resolves" || exit 1; done; done
 
 bench: bench-native ## Measure the kernels (results belong in SPEED.md)
+
+bench-responsiveness: setup native ## Measure how quickly the page answers while a clip is rendered
+	$(PY) -m dev.bench.responsiveness --clicks 40
 
 eval-mini: setup native ## Score the embedded model on held-out compositions, and Q8_0 against float32 weights
 	$(PY) -m dev.mini.eval_mini --paired 64
