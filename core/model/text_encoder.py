@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.errors import RequestError
-from core.kernels.backend import Activation, Array, Backend, HeadLayout, Weight
+from core.kernels.backend import Accuracy, Activation, Array, Backend, HeadLayout, Weight
 from core.kernels.matrix import Matrix
 from core.kernels.provider import Block, Weights
 from core.model.config import TextEncoderConfig
@@ -76,11 +76,14 @@ def _stacked(block: Block, name: str, parts: tuple[str, ...]) -> Weight:
 class TextEncoder:
     """Token ids to conditioning rows.
 
-    config: shapes; weights: canonical names `embed_tokens.weight`, `layers.N.*`, read and released layer by layer.
+    config:   shapes
+    weights:  canonical names `embed_tokens.weight`, `layers.N.*`, read and released layer by layer
+    accuracy: of the products with weights; attention stays float32
     """
 
-    def __init__(self, config: TextEncoderConfig, weights: Weights):
+    def __init__(self, config: TextEncoderConfig, weights: Weights, accuracy: Accuracy = Accuracy.FLOAT):
         self.config = config
+        self.accuracy = accuracy
         self.weights = weights
 
     def encode(
@@ -123,24 +126,25 @@ class TextEncoder:
 
     def _attend(self, hidden: Array, block: Block, scratch: _Scratch, tables: tuple[Array, Array]) -> None:
         """hidden += o_proj(attention(rope(norm(q)), rope(norm(k)), v)), causal, grouped queries."""
-        backend, eps, layout = block.backend, self.config.rms_norm_eps, _layout(self.config)
+        backend, eps, layout, accuracy = block.backend, self.config.rms_norm_eps, _layout(self.config), self.accuracy
         qkv_weight = _stacked(block, "self_attn.qkv", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"))
         normed = backend.rms_norm(hidden, block.vector("input_layernorm.weight"), eps, out=scratch.normed)
-        qkv = backend.linear(normed, qkv_weight, out=scratch.qkv)
+        qkv = backend.linear(normed, qkv_weight, accuracy=accuracy, out=scratch.qkv)
         backend.qk_norm_rope(
             qkv, layout, q_weight=block.vector("self_attn.q_norm.weight"),
             k_weight=block.vector("self_attn.k_norm.weight"), eps=eps, cos=tables[0], sin=tables[1],
         )  # fmt: skip
         heads = backend.attention(qkv, layout, causal=True, out=scratch.heads)
-        update = backend.linear(heads, block.matrix("self_attn.o_proj.weight"), out=scratch.normed)
+        o_proj = block.matrix("self_attn.o_proj.weight")
+        update = backend.linear(heads, o_proj, accuracy=accuracy, out=scratch.normed)
         backend.scaled_residual(hidden, update)
 
     def _feed_forward(self, hidden: Array, block: Block, scratch: _Scratch) -> None:
         """hidden += down(silu(gate) * up)."""
-        backend = block.backend
+        backend, accuracy = block.backend, self.accuracy
         gate_up = _stacked(block, "mlp.gate_up", ("mlp.gate_proj", "mlp.up_proj"))
         weight = block.vector("post_attention_layernorm.weight")
         normed = backend.rms_norm(hidden, weight, self.config.rms_norm_eps, out=scratch.normed)
-        gated = backend.linear(normed, gate_up, activation=Activation.SWIGLU, out=scratch.gated)
-        update = backend.linear(gated, block.matrix("mlp.down_proj.weight"), out=scratch.normed)
+        gated = backend.linear(normed, gate_up, activation=Activation.SWIGLU, accuracy=accuracy, out=scratch.gated)
+        update = backend.linear(gated, block.matrix("mlp.down_proj.weight"), accuracy=accuracy, out=scratch.normed)
         backend.scaled_residual(hidden, update)

@@ -18,23 +18,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.errors import KernelError
-from core.kernels.backend import Accuracy, Activation, Array, HeadLayout, Modulation
+from core.kernels.backend import Activation, Array, HeadLayout, Modulation
 from core.kernels.provider import Block, Weights
 from core.model import adaln
 from core.model.adaln import AdalnTables
 from core.model.config import DenoiserConfig
 from core.model.layout import LatentRows, PackedLayout, Tag
+from core.model.modes import FLOAT, DenoiserModes
 from core.model.rope import Rope, build_rope, inverse_frequencies
 from core.model.scratch import Scratch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PreparedClip:
-    """What stays the same over all steps of a clip. prefix: [prefix_len, hidden]. Used by one forward at a time."""
+    """What stays the same over all steps of a clip, used by one forward at a time.
+
+    prefix: [prefix_len, hidden]
+    modes:  those of the denoiser, with the window of attention at its place in this clip
+    """
 
     layout: PackedLayout
     tables: AdalnTables
     prefix: Array
+    modes: DenoiserModes
     rope: Rope
     scratch: Scratch
 
@@ -46,11 +52,11 @@ def _ignore(block: int) -> None:
 class Denoiser:
     """The transformer over given weights (canonical names: the original checkpoint's, q, k, v rows in thirds)."""
 
-    def __init__(self, weights: Weights, config: DenoiserConfig, accuracy: Accuracy = Accuracy.FLOAT):
+    def __init__(self, weights: Weights, config: DenoiserConfig, modes: DenoiserModes = FLOAT):
         self.weights = weights
         self.backend = weights.backend
         self.config = config
-        self.accuracy = accuracy
+        self.modes = modes
         self.heads = HeadLayout(heads=config.num_heads, kv_heads=config.num_heads, head_dim=config.head_dim)
 
     # ---- once per clip
@@ -80,6 +86,7 @@ class Denoiser:
             layout=layout,
             tables=tables,
             prefix=self.backend.concat_rows([self.refine_text(text), *self._project_conditions(layout, conditions)]),
+            modes=self.modes.over(layout),
             rope=build_rope(self.backend, layout.positions, inv_freq, halve_space=halve_space),
             scratch=Scratch.make(self.backend, self.config, layout.seq_len),
         )
@@ -87,17 +94,17 @@ class Denoiser:
     def refine_text(self, text: Array) -> Array:
         """[L, text_dim] -> [L, hidden]: projection, then plain pre-norm blocks without rotation or modulation."""
         backend, config, root = self.backend, self.config, self.weights.root
-        scratch = Scratch.make(backend, config, text.shape[0])
+        scratch, modes = Scratch.make(backend, config, text.shape[0]), self.modes.in_refiner()
         weight, bias = root.matrix("condition_proj.weight"), root.vector("condition_proj.bias")
-        h = backend.linear(text, weight, bias=bias, accuracy=self.accuracy)
+        h = backend.linear(text, weight, bias=bias, accuracy=self.modes.refiner)
         prefixes = [f"token_refiner.blocks.{i}" for i in range(config.num_refiner_layers)]
         for prefix, following in zip(prefixes, [*prefixes[1:], "blocks.0"], strict=True):
             normed = backend.rms_norm(h, root.vector(f"{prefix}.norm1.weight"), config.norm_eps, out=scratch.branch)
             with self.weights.block(f"{prefix}.attn", ahead=f"{prefix}.mlp") as block:
-                backend.scaled_residual(h, self._attention(block, normed, None, scratch))
+                backend.scaled_residual(h, self._attention(block, normed, modes, None, scratch))
             normed = backend.rms_norm(h, root.vector(f"{prefix}.norm2.weight"), config.norm_eps, out=scratch.branch)
             with self.weights.block(f"{prefix}.mlp", ahead=f"{following}.attn") as block:
-                backend.scaled_residual(h, self._mlp(block, normed, scratch))
+                backend.scaled_residual(h, self._mlp(block, normed, modes, scratch))
         return backend.rms_norm(h, root.vector("token_refiner.final_norm.weight"), config.final_norm_eps)
 
     def _project_conditions(self, layout: PackedLayout, conditions: Sequence[np.ndarray]) -> list[Array]:
@@ -134,13 +141,13 @@ class Denoiser:
     def _attention_half(self, prefix: str, h: Array, modulation: Modulation, clip: PreparedClip) -> None:
         normed = self._modulated_norm(f"{prefix}.norm1.weight", h, modulation, clip, adaln.SHIFT_ATTN)
         with self.weights.block(f"{prefix}.attn", ahead=f"{prefix}.mlp") as block:
-            y = self._attention(block, normed, clip.rope, clip.scratch)
+            y = self._attention(block, normed, clip.modes, clip.rope, clip.scratch)
             self.backend.gated_residual(h, y, modulation, gate_slot=adaln.GATE_ATTN)
 
     def _mlp_half(self, prefix: str, following: str, h: Array, modulation: Modulation, clip: PreparedClip) -> None:
         normed = self._modulated_norm(f"{prefix}.norm2.weight", h, modulation, clip, adaln.SHIFT_MLP)
         with self.weights.block(f"{prefix}.mlp", ahead=f"{following}.attn") as block:
-            y = self._mlp(block, normed, clip.scratch)
+            y = self._mlp(block, normed, clip.modes, clip.scratch)
             self.backend.gated_residual(h, y, modulation, gate_slot=adaln.GATE_MLP)
 
     def _modulated_norm(
@@ -170,20 +177,20 @@ class Denoiser:
         return LatentRows(**velocity)
 
     # ---- the two branches; x may be scratch.branch, which the result overwrites
-    def _attention(self, block: Block, x: Array, rope: Rope | None, scratch: Scratch) -> Array:
-        backend, config, accuracy = self.backend, self.config, self.accuracy
-        qkv = backend.linear(x, block.matrix("qkv_proj.weight"), accuracy=accuracy, out=scratch.qkv)
+    def _attention(self, block: Block, x: Array, modes: DenoiserModes, rope: Rope | None, scratch: Scratch) -> Array:
+        backend, config = self.backend, self.config
+        qkv = backend.linear(x, block.matrix("qkv_proj.weight"), accuracy=modes.qkv, out=scratch.qkv)
         backend.qk_norm_rope(
             qkv, self.heads,
             q_weight=block.vector("q_norm.weight"), k_weight=block.vector("k_norm.weight"),
             eps=config.qk_norm_eps, cos=rope and rope.cos, sin=rope and rope.sin,
         )  # fmt: skip
-        mixed = backend.attention(qkv, self.heads, out=scratch.mixed)
-        return backend.linear(mixed, block.matrix("out_proj.weight"), accuracy=accuracy, out=scratch.branch)
+        mixed = backend.attention(qkv, self.heads, mode=modes.attention, out=scratch.mixed)
+        return backend.linear(mixed, block.matrix("out_proj.weight"), accuracy=modes.out, out=scratch.branch)
 
-    def _mlp(self, block: Block, x: Array, scratch: Scratch) -> Array:
+    def _mlp(self, block: Block, x: Array, modes: DenoiserModes, scratch: Scratch) -> Array:
         """fc2(silu(gate) * value); rows of fc1 are [gate; value]."""
-        backend, accuracy = self.backend, self.accuracy
+        backend = self.backend
         fc1, fc2 = block.matrix("fc1.weight"), block.matrix("fc2.weight")
-        gated = backend.linear(x, fc1, activation=Activation.SWIGLU, accuracy=accuracy, out=scratch.gated)
-        return backend.linear(gated, fc2, accuracy=accuracy, out=scratch.branch)
+        gated = backend.linear(x, fc1, activation=Activation.SWIGLU, accuracy=modes.fc1, out=scratch.gated)
+        return backend.linear(gated, fc2, accuracy=modes.fc2, out=scratch.branch)

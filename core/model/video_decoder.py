@@ -67,12 +67,14 @@ class _Workspace:
 class VideoDecoder:
     """Decodes tiles; made by `open_video_decoder`. Not thread-safe."""
 
-    def __init__(self, config: VideoVaeConfig, weights: Weights, layers: Iterable[_Layer], mode: LayerMode):
+    def __init__(
+        self, config: VideoVaeConfig, weights: Weights, layers: Iterable[_Layer], mode: LayerMode, accuracy: Accuracy
+    ):
         root, backend = weights.root, weights.backend
         self.config = config
         self.backend: Backend = backend
         self.mode = mode
-        self.accuracy = Accuracy.FLOAT
+        self.accuracy = accuracy
         self._layers = layers
         self._layout = HeadLayout(
             heads=config.decoder_heads, kv_heads=config.decoder_heads, head_dim=config.decoder_head_dim
@@ -164,16 +166,22 @@ class VideoDecoder:
 
 @contextmanager
 def open_video_decoder(
-    config: VideoVaeConfig, weights: Weights, mode: LayerMode = LayerMode.RESIDENT
+    config: VideoVaeConfig,
+    weights: Weights,
+    mode: LayerMode = LayerMode.RESIDENT,
+    accuracy: Accuracy = Accuracy.FLOAT,
 ) -> Iterator[VideoDecoder]:
-    """A decoder over `weights`, whose layers are held for as long as the context or the pass, as `mode` says."""
+    """A decoder over `weights`, whose layers are held for as long as the context or the pass, as `mode` says.
+
+    accuracy: of the products of its layers; attention and the projections around the layers stay float32
+    """
     with ExitStack() as stack:
         if mode is LayerMode.RESIDENT:
             blocks = [stack.enter_context(weights.block(_prefix(i))) for i in range(config.decoder_layers)]
             layers: Iterable[_Layer] = [_load_layer(block) for block in blocks]
         else:
             layers = _StreamedLayers(config.decoder_layers, weights)
-        yield VideoDecoder(config, weights, layers, mode)
+        yield VideoDecoder(config, weights, layers, mode, accuracy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ The engine keeps the model's files mapped, its tokenizer and the AdaLN tables of
 session starts at once. Everything large lives in a phase and dies with it.
 """
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,10 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from core import paths
-from core.errors import RequestError
+from core.errors import KernelError, RequestError
 from core.kernels.backend import Backend, CancelFlag
 from core.kernels.choose import open_backend
 from core.model.adaln import AdalnTables
+from core.model.modes import FLOAT_MODEL, MODEL_MODES, ModelModes
 from core.model.tokenizer import Tokenizer
 from core.phase import Phase
 from core.pipeline.noise import NOISE_RULE_VERSION
@@ -26,6 +28,8 @@ from core.version import VERSION
 from core.weights.checkpoint import ModelSet, open_model_set
 from core.weights.components import ComponentKind
 from core.weights.vocabulary import vocabulary_text
+
+MODES_VARIABLE = "VIGNETTE_MODES"  # a name of MODEL_MODES, for tests and for finding faults
 
 
 @dataclass(slots=True)
@@ -48,6 +52,7 @@ class Run:
     backend: Backend
     report: Reporter
     cancel: CancelFlag
+    modes: ModelModes = FLOAT_MODEL
     facts: dict = field(default_factory=dict)
     _phase_started: tuple[str, float] | None = None
 
@@ -70,22 +75,28 @@ class Run:
             "vignette_version": VERSION,
             "model_key": self.model.files.content_key,
             "backend": self.backend.name,
+            "modes": self.modes.describe(),
             "steps": self.steps,
             "noise_rule_version": NOISE_RULE_VERSION,
         }
 
 
 class Engine:
-    """Opens models and starts renders. One per worker process; renders run one after another."""
+    """Opens models and starts renders. One per worker process; renders run one after another.
+
+    modes: accuracy of the products; None: what VIGNETTE_MODES says, else float32. KernelError for an unknown name.
+    """
 
     def __init__(
         self,
         *,
         open_model: Callable[[Path], ModelSet] = open_model_set,
         backend_name: str = "",
+        modes: ModelModes | None = None,
     ):
         self._open_model = open_model
         self._backend_name = backend_name
+        self._modes = modes or modes_named(os.environ.get(MODES_VARIABLE, "float"))
         self._loaded: LoadedModel | None = None
 
     def start(self, request: GenerationRequest, report: Reporter, cancel: CancelFlag) -> Run:
@@ -104,7 +115,9 @@ class Engine:
             report.notice(notice)
         model = self._model(Path(request.model_path) if request.model_path else paths.mini_model_path())
         steps = request.steps or model.files.denoiser[0].default_steps
-        run = Run(request=request, steps=steps, model=model, backend=backend, report=report, cancel=cancel)
+        run = Run(
+            request=request, steps=steps, model=model, backend=backend, report=report, cancel=cancel, modes=self._modes
+        )
         run.facts |= {"seed": str(request.seed), "steps": steps, "backend": backend.name}
         return run
 
@@ -121,6 +134,13 @@ class Engine:
                 previewer=Previewer(fit_path, _shipped_map(files)),
             )
         return self._loaded
+
+
+def modes_named(name: str) -> ModelModes:
+    """The entry of MODEL_MODES; raises KernelError, naming them all, when there is none."""
+    if name not in MODEL_MODES:
+        raise KernelError(f"There is no accuracy mode {name!r}; there are {', '.join(MODEL_MODES)}.")
+    return MODEL_MODES[name]
 
 
 def _shipped_map(files: ModelSet) -> LatentRgbMap | None:

@@ -54,7 +54,7 @@ def encode_text(run: Run) -> EncodedPrompt:
         raise RequestError(
             f"The prompt has {tokens.rows} tokens; at most {MAX_PROMPT_TOKENS} are possible.", hint="Shorten it."
         )
-    encoder = TextEncoder(config, Weights(source, run.backend))
+    encoder = TextEncoder(config, Weights(source, run.backend), run.modes.text_encoder)
     return EncodedPrompt(tokens, encoder.encode(tokens.ids, on_layer=run.report.progress))
 
 
@@ -66,7 +66,7 @@ def denoise(run: Run, prompt: EncodedPrompt) -> ClipLatents:
     run.phase(Phase.DENOISE, run.steps)
     schedule = build_schedule(run.steps, video_shift=config.video_shift, audio_shift=config.audio_shift)
     layout = pack(prompt.tokens.tags, grid)
-    denoiser = Denoiser(Weights(source, run.backend), config)
+    denoiser = Denoiser(Weights(source, run.backend), config, run.modes.denoiser)
     clip = denoiser.prepare(layout, _tables(run, layout, schedule), prompt.rows)
     latents = draw_noise(run.request.seed, grid).target
     for step in sample(_predictor(run, denoiser, clip), schedule, SamplerState(done=0, latents=latents)):
@@ -117,7 +117,8 @@ def decode_video(run: Run, video_latent: np.ndarray, colours: CellColours) -> It
     _check_finite("denoiser", video_latent)
     single_tile = plan_tiles(config, run.request.height, run.request.width).count == 1
     mode = LayerMode.RESIDENT if single_tile else LayerMode.STREAMED
-    with open_video_decoder(config, Weights(source, run.backend), mode) as decoder:
+    weights, accuracy = Weights(source, run.backend), run.modes.video_decoder
+    with open_video_decoder(config, weights, mode, accuracy) as decoder:
         for frames in decode_frames(decoder, config, video_latent, on_progress=run.report.progress):
             colours.add(frames)
             yield frames
