@@ -7,12 +7,14 @@
 NATIVE_WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion
 NATIVE_CFLAGS := -O3 -std=c11 -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off \
   $(NATIVE_WARNINGS) -Inative/include -Inative/src
-NATIVE_DEBUG_CFLAGS := $(NATIVE_CFLAGS) -Werror -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined \
-  -fno-sanitize-recover=all
+NATIVE_CHECKED_CFLAGS := $(NATIVE_CFLAGS) -Werror -O1 -g -fno-omit-frame-pointer -DH3K_POISON
+NATIVE_DEBUG_CFLAGS := $(NATIVE_CHECKED_CFLAGS) -fsanitize=address,undefined -fno-sanitize-recover=all
+NATIVE_TSAN_CFLAGS := $(NATIVE_CHECKED_CFLAGS) -O2 -fsanitize=thread
 NATIVE_SOURCES := $(wildcard native/src/*.c)
 native_here := $(patsubst amd64,x86_64,$(patsubst aarch64,arm64,$(shell uname -m)))
 NATIVE_OBJECTS := $(patsubst native/src/%.c,build/native/obj/%.o,$(NATIVE_SOURCES) $(wildcard native/src/arch/$(native_here)/*.c))
 NATIVE_DEBUG_OBJECTS := $(NATIVE_OBJECTS:build/native/%=build/native-debug/%)
+NATIVE_TSAN_OBJECTS := $(NATIVE_OBJECTS:build/native/%=build/native-tsan/%)
 NATIVE_ARM64_SOURCES := $(NATIVE_SOURCES) $(wildcard native/src/arch/arm64/*.c)
 NATIVE_TESTS := $(wildcard native/tests/test_*.c)
 NATIVE_HEADERS := $(wildcard native/include/*.h native/src/*.h native/src/arch/*.h native/src/arch/*/*.h native/tests/*.h)
@@ -36,10 +38,12 @@ NATIVE_LIBRARY := build/native/libh3k.so
 NATIVE_SHARED := -shared
 endif
 
+native_fixed_addresses := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
 # $(call need,program,how to get it)
 need = @command -v $(1) >/dev/null || { echo "$(1) is missing: $(2)"; exit 1; }
 
-.PHONY: native bench-native native-debug test-native test-native-c test-arm64 native-macos
+.PHONY: native bench-native native-debug native-tsan test-native test-native-c test-arm64 native-macos
 
 native: $(NATIVE_LIBRARY) ## Build the kernel library for this machine
 
@@ -72,7 +76,8 @@ build/native/bench/%: native/bench/%.c $(NATIVE_OBJECTS)
 	@echo "  cc $@"
 	@$(CC) $(NATIVE_CFLAGS) -o $@ $^ $(NATIVE_LINK)
 
-# ---- sanitisers: address and undefined behaviour; the tests fill scratch with NaN and give not a byte too much
+# ---- sanitisers: address and undefined behaviour; scratch holds NaN at the start of every tile (H3K_POISON) and not a byte
+# too much
 build/native-debug/obj/%.o: native/src/%.c native.mk
 	$(call need,$(CC),apt-get install gcc libc6-dev (Mac: xcode-select --install))
 	@mkdir -p $(@D)
@@ -86,6 +91,22 @@ build/native-debug/tests/%: native/tests/%.c $(NATIVE_DEBUG_OBJECTS) $(NATIVE_HE
 
 native-debug: $(NATIVE_TESTS:native/tests/%.c=build/native-debug/tests/%) ## Run the C tests under sanitisers
 	@set -e; for test in $^; do $$test; done
+
+# ---- the thread sanitiser excludes the others. It cannot map its shadow where addresses are drawn from all 32 bits, hence
+# setarch -R; a report fails the test.
+build/native-tsan/obj/%.o: native/src/%.c native.mk
+	$(call need,$(CC),apt-get install gcc libc6-dev (Mac: xcode-select --install))
+	@mkdir -p $(@D)
+	@echo "  cc $@"
+	@$(CC) $(NATIVE_TSAN_CFLAGS) $(call isa_flags,$<) -MMD -MP -c -o $@ $<
+
+build/native-tsan/tests/%: native/tests/%.c $(NATIVE_TSAN_OBJECTS) $(NATIVE_HEADERS)
+	@mkdir -p $(@D)
+	@echo "  cc $@"
+	@$(CC) $(NATIVE_TSAN_CFLAGS) -o $@ $(filter-out %.h,$^) $(NATIVE_LINK)
+
+native-tsan: $(NATIVE_TESTS:native/tests/%.c=build/native-tsan/tests/%) ## Run the C tests under the thread sanitiser
+	@set -e; for test in $^; do TSAN_OPTIONS=halt_on_error=1 $(native_fixed_addresses) $$test; done
 
 # ---- arm64 on Linux: cross-compiled, run under qemu as an M2 (max), an M1 (cortex-a76) and plain NEON (cortex-a72).
 # SVE stays off: no Apple processor has it and qemu 7.2 computes wrong with it.
@@ -124,4 +145,4 @@ $(MACOS_LIBRARY): $(NATIVE_ARM64_SOURCES:native/src/%.c=build/macos/obj/%.o)
 	@$(PY) -m ziglang cc -target aarch64-macos.14.0 -shared -o $@ $^ \
 	  -Wl,-install_name,@rpath/libh3k.dylib -Wl,-headerpad_max_install_names
 
--include $(wildcard $(foreach dir,native native-debug arm64,build/$(dir)/obj/*.d build/$(dir)/obj/arch/*/*.d))
+-include $(wildcard $(foreach dir,native native-debug native-tsan arm64,build/$(dir)/obj/*.d build/$(dir)/obj/arch/*/*.d))

@@ -24,6 +24,7 @@ tier() { # tier NAME COMMAND...
 
 tier native-c make --no-print-directory test-native-c
 tier sanitisers make --no-print-directory native-debug
+tier threads make --no-print-directory native-tsan
 if command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64-static >/dev/null; then
   tier arm64 make --no-print-directory test-arm64
 else

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "h3k.h"
 
@@ -43,11 +44,17 @@ static inline int64_t h3k_slots_bytes(int64_t slot_bytes, int64_t threads)
     return padded * threads + H3K_SCRATCH_ALIGN;
 }
 
+/* Taken once per tile; what the slot holds then is nobody's: builds with H3K_POISON fill it with NaN (0xff bytes), so that
+ * a tile that reads what an earlier one left behind is seen. A slot of 0 bytes is only a place and is left as it is. */
 static inline float *h3k_slot(void *scratch, int64_t slot_bytes, int32_t worker)
 {
     uintptr_t base = ((uintptr_t)scratch + H3K_SCRATCH_ALIGN - 1) / H3K_SCRATCH_ALIGN * H3K_SCRATCH_ALIGN;
     int64_t padded = h3k_ceil_div(slot_bytes, H3K_SCRATCH_ALIGN) * H3K_SCRATCH_ALIGN;
-    return (float *)(base + (uintptr_t)(padded * worker));
+    float *slot = (float *)(base + (uintptr_t)(padded * worker));
+#ifdef H3K_POISON
+    memset(slot, 0xff, (size_t)slot_bytes);
+#endif
+    return slot;
 }
 
 /* Rows per task of an element-wise kernel: about 16 Ki elements, independent of the number of threads. */
