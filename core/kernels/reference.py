@@ -28,6 +28,7 @@ from core.kernels.backend import (
 )
 from core.kernels.matrix import Matrix
 from core.kernels.reference_dequant import expand, expand_rows
+from core.kernels.reference_schemes import transform
 
 Tensor = torch.Tensor
 
@@ -87,6 +88,8 @@ class ReferenceBackend:
         accuracy: Accuracy = Accuracy.FLOAT, out: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         self.cancel.check()
+        if weight.is_transformed:
+            x = _tensor(transform(weight, x.numpy()))
         y = F.linear(x, _tensor(expand(weight)), bias)
         return _deliver(_activate(y, activation), out)
 

@@ -1,8 +1,9 @@
-"""Every weight format expanded to float32 with NumPy, bit for bit as the GGUF formats define it.
+"""Every weight format expanded to float32 with NumPy, bit for bit as its definition rounds.
 
 The traps: the order of the roundings in the K formats (`d * scale` and `dmin * minimum` are rounded to float32 first,
 then the product with the integer, then the difference), and the high bits of an integer, which run through a block in
-another order than its low ones. Proof: tests/core/kernels/test_reference_dequant.py, against the `gguf` package.
+another order than its low ones. The formats with scales apart from the rows are in reference_schemes.py.
+Proof: tests/core/kernels/test_reference_dequant.py, against the `gguf` package.
 """
 
 from collections.abc import Callable
@@ -11,12 +12,16 @@ import numpy as np
 
 from core.errors import KernelError
 from core.kernels.matrix import Matrix, RowSpan, WeightFormat
+from core.kernels.reference_schemes import SCHEMES, rotate
 
 _CHUNK_ELEMENTS = 1 << 22  # expanded at once; bounds the temporaries to some 16 MiB each
 
 
 def expand(matrix: Matrix) -> np.ndarray:
-    """The whole matrix as float32 [rows, columns]; a view when it is one aligned float32 span."""
+    """The stored rows as float32 [rows, columns]; a view when they are one aligned float32 span.
+
+    They are the weight itself unless the matrix expects a transformed input (see `restore`).
+    """
     if len(matrix.spans) == 1:
         span = matrix.spans[0]
         if span.format is WeightFormat.F32 and span.data.ctypes.data % 4 == 0:
@@ -29,8 +34,23 @@ def expand(matrix: Matrix) -> np.ndarray:
     return out
 
 
+def restore(matrix: Matrix) -> np.ndarray:
+    """The weight as float32 [rows, columns] for an input as it is: x . restore(w)^T = transform(x) . expand(w)^T."""
+    return _without_transform(matrix, expand(matrix))
+
+
+def _without_transform(matrix: Matrix, rows: np.ndarray) -> np.ndarray:
+    """Stored rows [n, columns] undone: the rotation is symmetric, so the rows are rotated as the input would be."""
+    if matrix.rotation:
+        rows = rotate(rows, matrix.rotation)
+    return rows if matrix.pre_scale is None else rows * matrix.pre_scale
+
+
 def expand_rows(matrix: Matrix, ids: np.ndarray) -> np.ndarray:
-    """Rows `ids` (any integer type, [n]) as float32 [n, columns]; raises KernelError on an id outside the matrix."""
+    """Rows `ids` (any integer type, [n]) of the weight (restored) as float32 [n, columns].
+
+    raises: KernelError on an id outside the matrix
+    """
     if ids.size and (ids.min() < 0 or ids.max() >= matrix.rows):
         raise KernelError(f"{matrix.name}: row ids {ids.min()} to {ids.max()} do not fit {matrix.rows} rows.")
     out = np.empty((ids.size, matrix.columns), dtype=np.float32)
@@ -38,16 +58,24 @@ def expand_rows(matrix: Matrix, ids: np.ndarray) -> np.ndarray:
     for span in matrix.spans:
         here = np.flatnonzero((ids >= at) & (ids < at + span.rows))
         if here.size:
-            out[here] = EXPANDERS[span.format](_byte_rows(span)[ids[here] - at])
+            out[here] = _expand_bytes(span, _byte_rows(span)[ids[here] - at], ids[here] - at)
         at += span.rows
-    return out
+    return _without_transform(matrix, out)
 
 
 def _expand_span(span: RowSpan, out: np.ndarray) -> None:
     rows, columns = _byte_rows(span), out.shape[1]
     step = max(1, _CHUNK_ELEMENTS // columns)
     for start in range(0, span.rows, step):
-        out[start : start + step] = EXPANDERS[span.format](np.ascontiguousarray(rows[start : start + step]))
+        ids = np.arange(start, min(start + step, span.rows))
+        out[start : start + step] = _expand_bytes(span, np.ascontiguousarray(rows[start : start + step]), ids)
+
+
+def _expand_bytes(span: RowSpan, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Rows `ids` of the span, uint8 [n, row_bytes], as float32 [n, columns]."""
+    if span.format in SCHEMES:
+        return SCHEMES[span.format](span, rows, ids)
+    return EXPANDERS[span.format](rows)
 
 
 def _byte_rows(span: RowSpan) -> np.ndarray:

@@ -6,7 +6,7 @@ Proof: tests/core/kernels/test_signatures.py parses the header and compares ever
 
 from dataclasses import dataclass
 
-from core.kernels.matrix import WeightFormat
+from core.kernels.matrix import BLOCK_FORMATS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def dimensions(names: str) -> tuple[NumberField, ...]:
     return tuple(NumberField(name) for name in names.split())
 
 
-FORMATS = tuple(weight_format.label for weight_format in WeightFormat)
+FORMATS = tuple(weight_format.label for weight_format in BLOCK_FORMATS)
 RESERVED = NumberField("reserved", "i32")
 EPS = NumberField("eps", "f64")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from core import constants as c
 from core.errors import CheckpointError
-from core.kernels.matrix import WeightFormat
+from core.kernels.matrix import BLOCK_FORMATS
 from core.model.config import AudioVaeConfig, DenoiserConfig, TextEncoderConfig, VideoVaeConfig
 from core.weights import configs
 from core.weights.components import SPECS, ComponentKind, ComponentSpec, identify
@@ -20,7 +20,7 @@ from core.weights.discovery import find_groups, read_json, walk
 from core.weights.provenance import FileGroup, is_interleaved, partition, sigma_shifts
 from core.weights.source import CanonicalTensor, MappedSource, canonical_tensors
 
-READABLE_HINT = f"Use a file in {', '.join(weight_format.name for weight_format in WeightFormat)}."
+READABLE_HINT = f"Use a file in {', '.join(weight_format.name for weight_format in BLOCK_FORMATS)}."
 PARTS_HINT = "A model needs a denoiser, a text encoder, a video VAE and an audio VAE; add the missing files."
 LATENT_RGB_NAME = "latent_rgb.json"
 

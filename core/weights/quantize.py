@@ -6,25 +6,26 @@ Proof: tests/core/weights/test_quantize.py, bit for bit against the `gguf` packa
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from core.errors import CheckpointError
 from core.kernels.matrix import Matrix, RowSpan, WeightFormat
 from core.kernels.provider import TensorSource
-from core.kernels.reference_dequant import expand
+from core.kernels.reference_dequant import expand, restore
 
 BLOCK_MARK = ("blocks.", "layers.")  # weights of repeated blocks; everything around them keeps its format
 
 
 def quantize(matrix: Matrix, weight_format: WeightFormat) -> Matrix:
-    """The matrix in another format, in memory. F32, Q8_0 or Q4_0; the width must be whole blocks."""
+    """The matrix in another format, in memory, for the same transform of the input. F32, Q8_0 or Q4_0; whole blocks."""
     if weight_format not in _ENCODERS:
         raise CheckpointError(f"{matrix.name}: cannot be quantised to {weight_format.label}.")
     weight_format.row_bytes(matrix.columns)
     values = np.ascontiguousarray(expand(matrix), dtype=np.float32)
     data = _ENCODERS[weight_format](values.reshape(-1, weight_format.block_elements))
-    return Matrix(matrix.name, matrix.columns, (RowSpan(weight_format, data.reshape(-1), matrix.rows),))
+    return replace(matrix, spans=(RowSpan(weight_format, data.reshape(-1), matrix.rows),))
 
 
 def _inverse(scale: np.ndarray) -> np.ndarray:
@@ -94,7 +95,7 @@ class QuantizedSource:
     def values(self, name: str) -> np.ndarray:
         """Float32 values, of the converted matrix when there is one."""
         values = self.source.values(name)
-        return expand(self.matrix(name)) if values.ndim == 2 else values
+        return restore(self.matrix(name)) if values.ndim == 2 else values
 
     def prefetch(self, prefix: str) -> None:
         self.source.prefetch(prefix)

@@ -4,8 +4,9 @@ Errors are shares of what rounding can see: the sum of absolute terms for a prod
 """
 
 import numpy as np
+import torch
 
-from core.kernels.matrix import Matrix, RowSpan, WeightFormat
+from core.kernels.matrix import BLOCK_FORMATS, Matrix, RowSpan, WeightFormat
 
 # float32 sums of runs of 256 terms, whatever the format: weights are expanded exactly.
 PRODUCT_TOLERANCE = dict.fromkeys(WeightFormat, 1e-6)
@@ -14,7 +15,7 @@ NORM_TOLERANCE = 5e-7  # float64 statistics, at most four float32 roundings
 ROWS_TOLERANCE = 0.0  # copies and exact expansion
 
 LENGTHS = (1, 17, 193, 1023)
-FORMATS = tuple(WeightFormat)
+FORMATS = BLOCK_FORMATS
 
 # Where the 16-bit scale, and the minimum where there is one, lie in a block.
 HALVES = {
@@ -118,3 +119,63 @@ def assert_close(
     scale = np.abs(expected).max() if magnitude is None else magnitude
     error = np.abs(got.astype(np.float64) - expected)
     assert (error <= tolerance * scale).all(), f"error {np.nanmax(error / scale):.3g}, tolerance {tolerance:.3g}"
+
+
+E2M1_VALUES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=np.float32)
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Equal float32 bit patterns, except that any NaN equals any NaN."""
+    return a.shape == b.shape and bool(np.all((a.view(np.uint32) == b.view(np.uint32)) | (np.isnan(a) & np.isnan(b))))
+
+
+def kronecker(group: int) -> np.ndarray:
+    """The rotation of `group` (a power of 4) columns as an explicit float64 matrix."""
+    h4 = np.array([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, 1, 1], [-1, 1, 1, 1]])
+    matrix = np.ones((1, 1))
+    while len(matrix) < group:
+        matrix = np.kron(h4, matrix)
+    return matrix / np.sqrt(group)
+
+
+def in_tiles(scales: np.ndarray) -> np.ndarray:
+    """Block scales [rows, blocks] as NVFP4 files store them: zero-padded to tiles of 128 rows by 4 blocks, tiles in
+    row-major order, each written as [32, 4, 4] = row % 32, row / 32, block."""
+    rows, blocks = -(-scales.shape[0] // 128) * 128, -(-scales.shape[1] // 4) * 4
+    padded = np.zeros((rows, blocks), dtype=np.uint8)
+    padded[: scales.shape[0], : scales.shape[1]] = scales
+    return padded.reshape(rows // 128, 4, 32, blocks // 4, 4).transpose(0, 3, 2, 1, 4).reshape(-1).copy()
+
+
+def scheme_oracle(
+    format: WeightFormat, rows: int, columns: int, *, first_row: int = 0, scale: float = 1.0, seed: int = 0
+) -> tuple[RowSpan, np.ndarray]:
+    """(random span of a scaled format, its float32 values): rows of a larger tensor, from `first_row` of it on.
+
+    All codes occur, NaN apart, and the scales are of usual size. Rounding: scale of the tensor times that of the row
+    or block, then times the code.
+    """
+    rng = np.random.default_rng([seed, rows, columns])
+    total, factor = first_row + rows, np.float32(scale)
+    if format is WeightFormat.NVFP4:
+        codes = rng.integers(0, 16, (rows, columns), dtype=np.uint8)
+        blocks = rng.integers(0x20, 0x70, (total, columns // 16), dtype=np.uint8)
+        steps = torch.from_numpy(blocks[first_row:]).view(torch.float8_e4m3fn).float().numpy() * factor
+        values = E2M1_VALUES[codes] * np.repeat(steps, 16, axis=1)
+        data, scales = codes[:, ::2] << 4 | codes[:, 1::2], in_tiles(blocks)
+    else:
+        data = rng.integers(0, 256, (rows, columns), dtype=np.uint8)
+        per_row = rng.uniform(2**-9, 2**-5, (total, 1)).astype(np.float32)
+        if format is WeightFormat.F8_E4M3:
+            data[data % 128 == 127] = 0
+            values = torch.from_numpy(data).view(torch.float8_e4m3fn).float().numpy()
+        else:
+            values = data.view(np.int8).astype(np.float32)
+        values, scales = values * (per_row[first_row:] * factor), per_row.reshape(-1).view(np.uint8)
+    span = RowSpan(format, at_offset(data.reshape(-1), 3), rows, at_offset(scales, 1), first_row, scale)
+    return span, values
+
+
+def scheme_span(format: WeightFormat, rows: int, columns: int, *, seed: int = 0) -> RowSpan:
+    """A random span of a scaled format, from an odd row of its tensor on."""
+    return scheme_oracle(format, rows, columns, first_row=5, scale=0.75, seed=seed)[0]

@@ -7,13 +7,13 @@ import gguf
 import numpy as np
 import pytest
 
-from core.kernels.matrix import Matrix, RowSpan, WeightFormat
+from core.kernels.matrix import BLOCK_FORMATS, Matrix, RowSpan, WeightFormat
 from core.kernels.native import NativeBackend
 from tests.native.kernel_data import HIGH_BITS, at_offset, blocks_with_one_high_bit, random_bytes, with_scales
 
 pytestmark = pytest.mark.native
 
-TYPES = {f: gguf.GGMLQuantizationType[f.name] for f in WeightFormat if f is not WeightFormat.F32}
+TYPES = {f: gguf.GGMLQuantizationType[f.name] for f in BLOCK_FORMATS if f is not WeightFormat.F32}
 ROWS, COLUMNS = 19, 768
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from core.errors import KernelError
-from core.kernels.matrix import Matrix, RowSpan, WeightFormat
+from core.kernels.matrix import BLOCK_FORMATS, Matrix, RowSpan, WeightFormat
 from core.kernels.reference_dequant import expand, expand_rows
 from tests.native.kernel_data import HALVES, HIGH_BITS, blocks_with_one_high_bit, with_scales
 
-GGUF_TYPES = {f: gguf.GGMLQuantizationType[f.name] for f in WeightFormat if f is not WeightFormat.F32}
+GGUF_TYPES = {f: gguf.GGMLQuantizationType[f.name] for f in BLOCK_FORMATS if f is not WeightFormat.F32}
 WRITABLE = {  # the package reads the others and does not write them; levels of each block, between its ends
     WeightFormat.Q8_0: 254, WeightFormat.Q4_0: 16, WeightFormat.Q4_1: 15, WeightFormat.Q5_0: 32, WeightFormat.Q5_1: 31,
 }  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from core.errors import CheckpointError
-from core.kernels.matrix import WeightFormat
+from core.kernels.matrix import BLOCK_FORMATS, WeightFormat
 from core.kernels.reference_dequant import expand
 from core.weights.gguf import TYPES, open_gguf
 from tests.native.kernel_data import random_bytes
@@ -53,7 +53,7 @@ def bare(tensors: dict[str, tuple[tuple[int, ...], int, bytes]], version: int = 
     return head + b"\0" * (-len(head) % 32) + data
 
 
-FORMATS = {Type[weight_format.name]: weight_format for weight_format in WeightFormat}
+FORMATS = {Type[weight_format.name]: weight_format for weight_format in BLOCK_FORMATS}
 
 
 @pytest.mark.parametrize(("kind", "expected_format"), FORMATS.items(), ids=lambda item: item.name)
