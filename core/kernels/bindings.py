@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 
 from core.errors import Cancelled, KernelError
-from core.kernels import signatures, signatures_conv
+from core.kernels import signatures, signatures_conv, signatures_schemes
 from core.kernels.signatures import ArrayField, Entry, NumberField
 
 ABI_VERSION = 1
 STATUS_OK, STATUS_CANCELLED = 0, 1
-ENTRIES = {entry.symbol: entry for entry in (*signatures.ENTRIES, *signatures_conv.ENTRIES)}
+ENTRIES = {
+    entry.symbol: entry for part in (signatures, signatures_conv, signatures_schemes) for entry in part.ENTRIES
+}
 SIZE_FUNCTIONS = {size.symbol: size for size in (*signatures.SIZE_FUNCTIONS, *signatures_conv.SIZE_FUNCTIONS)}
 NUMBER_TYPES = {"i64": ctypes.c_int64, "i32": ctypes.c_int32, "f32": ctypes.c_float, "f64": ctypes.c_double}
 HINT_BUILD = "Run make native; in the app, install it again."

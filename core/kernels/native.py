@@ -22,7 +22,7 @@ from core.kernels.backend import (
     Modulation,
 )
 from core.kernels.bindings import CallContext, Library, Pool
-from core.kernels.matrix import Matrix, RowSpan
+from core.kernels.matrix import SCALED_FORMATS, Matrix, RowSpan
 from core.kernels.native_conv import NativeConvolution
 from core.kernels.threads import default_threads
 
@@ -75,6 +75,7 @@ class NativeBackend(NativeConvolution):
         self.threads = default_threads() if threads is None else threads
         self.cancel = cancel or CancelFlag()
         self.scratch = scratch or Scratch()
+        self._transformed = Scratch()  # the input of a product in the form that its weight expects
         self._pool = Pool(self.library, self.threads)
 
     def run(self, symbol: str, arrays: dict, numbers: dict | None = None, *, scratch_bytes: int = 0) -> None:
@@ -124,9 +125,17 @@ class NativeBackend(NativeConvolution):
         y = aligned_empty((len(ids), table.columns))
         first_row = 0
         for span in table.spans:
+            arrays = {"ids": ids, "table": span.data, "y": y}
             numbers = {"table_rows": span.rows, "first_row": first_row, "table_bytes": span.data.size}
-            self.run(f"h3k_embedding_{span.format.label}", {"ids": ids, "table": span.data, "y": y}, numbers)
+            if span.format in SCALED_FORMATS:
+                arrays["scales"] = span.scales
+                numbers |= {"scales_row": span.first_row, "scale": span.scale}
+            self.run(f"h3k_embedding_{span.format.label}", arrays, numbers)
             first_row += span.rows
+        if table.rotation:  # rows stored rotated are undone by the same rotation, before the scale of the columns
+            self.run("h3k_rotate_rows", {"x": y, "y": y}, {"group": table.rotation})
+        if table.pre_scale is not None:
+            self.run("h3k_rotate_rows", {"x": y, "pre_scale": table.pre_scale, "y": y}, {"group": 1})
         return y
 
     # ---- products
@@ -143,6 +152,7 @@ class NativeBackend(NativeConvolution):
         if gated and weight.rows % 2:
             raise KernelError(f"{weight.name}: {weight.rows} rows, expected an even number for swiglu.")
         y = self._output(out, (len(x), weight.rows // 2 if gated else weight.rows))
+        x, weight = self._transform(x, weight), weight.as_stored()
         if gated:
             self._swiglu(x, weight, bias, y)
             return y
@@ -151,6 +161,15 @@ class NativeBackend(NativeConvolution):
             columns = slice(at, at + span.rows)
             self._matmul(x, (span,), (None if bias is None else bias[columns],), activation, y[:, columns])
             at += span.rows
+        return y
+
+    def _transform(self, x: np.ndarray, weight: Matrix) -> np.ndarray:
+        """The input that the stored rows of the weight expect; held until the next call."""
+        if not weight.is_transformed:
+            return x
+        y = self._transformed.take(x.nbytes)[: x.nbytes].view(np.float32).reshape(x.shape)
+        arrays = {"x": x, "pre_scale": weight.pre_scale, "y": y}
+        self.run("h3k_rotate_rows", arrays, {"group": weight.rotation or 1})
         return y
 
     def _swiglu(self, x: np.ndarray, weight: Matrix, bias: np.ndarray | None, y: np.ndarray) -> None:

@@ -244,5 +244,6 @@ typedef struct h3k_qk_norm_rope_args {
 H3K_API h3k_status h3k_qk_norm_rope(const h3k_qk_norm_rope_args *a);
 
 #include "h3k_convolution.h"
+#include "h3k_schemes.h"
 
 #endif
