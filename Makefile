@@ -5,7 +5,7 @@ PY := .venv/bin/python
 STAMP := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast lint check-pins bench bench-responsiveness eval-mini clean
+.PHONY: help setup run test test-fast lint check-pins bench bench-responsiveness eval-mini eval-modes clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -48,6 +48,9 @@ bench-responsiveness: setup native ## Measure how quickly the page answers while
 
 eval-mini: setup native ## Score the embedded model on held-out compositions, and Q8_0 against float32 weights
 	$(PY) -m dev.mini.eval_mini --paired 64
+
+eval-modes: setup native ## Compare accuracy modes and weight formats on the embedded model, clip by clip
+	$(PY) -m dev.mini.eval_modes
 
 clean: ## Remove build results (keeps .venv)
 	rm -rf build dist .pytest_cache .ruff_cache
