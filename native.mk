@@ -43,7 +43,7 @@ native_fixed_addresses := $(shell setarch -R true 2>/dev/null && echo setarch -R
 # $(call need,program,how to get it)
 need = @command -v $(1) >/dev/null || { echo "$(1) is missing: $(2)"; exit 1; }
 
-.PHONY: native bench-native native-debug native-tsan test-native test-native-c test-arm64 native-macos
+.PHONY: native bench-limits native-debug native-tsan test-native test-native-c test-arm64 native-macos
 
 native: $(NATIVE_LIBRARY) ## Build the kernel library for this machine
 
@@ -68,13 +68,13 @@ test-native-c: $(patsubst native/tests/%.c,build/native/tests/%,$(NATIVE_TESTS))
 test-native: native test-native-c ## Run the C tests and the Python tests of the kernel library
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -m native
 
-bench-native: build/native/bench/bench_matmul ## Measure the products on one thread
+bench-limits: build/native/bench/limits ## Measure what this machine can do at most
 	@$<
 
-build/native/bench/%: native/bench/%.c $(NATIVE_OBJECTS)
+build/native/bench/%: native/bench/%.c $(NATIVE_OBJECTS) $(wildcard native/bench/*.h)
 	@mkdir -p $(@D)
 	@echo "  cc $@"
-	@$(CC) $(NATIVE_CFLAGS) -o $@ $^ $(NATIVE_LINK)
+	@$(CC) $(NATIVE_CFLAGS) -o $@ $(filter-out %.h,$^) $(NATIVE_LINK)
 
 # ---- sanitisers: address and undefined behaviour; scratch holds NaN at the start of every tile (H3K_POISON) and not a byte
 # too much
