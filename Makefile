@@ -41,7 +41,10 @@ check-pins: setup ## Resolve the pins for Linux and macOS on Python 3.11 to 3.13
 	    --constraint constraints.txt requirements.txt --output-file /dev/null \
 	  && echo "$$version $$platform resolves" || exit 1; done; done
 
-bench: bench-native ## Measure the kernels (results belong in SPEED.md)
+# BENCH=quick takes two minutes; BENCH_ARGS="--only linear --no-fail" measures one part.
+BENCH ?= full
+bench: setup native build/native/bench/limits ## Measure the kernels against peers and limits (results belong in SPEED.md)
+	OMP_WAIT_POLICY=PASSIVE $(PY) -m dev.bench.report --size $(BENCH) $(BENCH_ARGS)
 
 bench-responsiveness: setup native ## Measure how quickly the page answers while a clip is rendered
 	$(PY) -m dev.bench.responsiveness --clicks 40

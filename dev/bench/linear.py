@@ -1,0 +1,214 @@
+"""The linears of one denoiser block at the real widths: our formats and accuracies, peers and limits in turns.
+
+One thread, processor time; each call of each case has another copy of its weight. A few cases again on all threads by
+wall time, if the machine is quiet.
+
+The trap: random weights of a format's full range are not centred, which flatters or hurts integer products; see
+synthetic.py. Proof: tests/dev/bench/test_linear.py.
+"""
+
+import gc
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from core.kernels.backend import Accuracy, Activation
+from core.kernels.matrix import WeightFormat
+from core.kernels.native import NativeBackend
+from dev.bench import peers
+from dev.bench.machine import CORES, LimitMeter, Rates, Sampler, interleave, quiet_wall, timed
+from dev.bench.result import Row, Section
+from dev.bench.synthetic import Rotated, copy_count, matrix, normal
+
+SHAPES = {"out": (5376, 7168), "fc2": (5376, 14336), "qkv": (21504, 5376), "fc1": (28672, 5376)}  # name -> (n, k)
+PEERED = (WeightFormat.Q4_0, WeightFormat.Q4_K, WeightFormat.Q8_0)  # timed beside every peer
+OTHERS = (WeightFormat.Q5_K, WeightFormat.Q6_K)
+FLOATS = (WeightFormat.F32, WeightFormat.F16, WeightFormat.BF16)
+MOST_COPIES = 28  # of 4-bit weights of the smallest shape
+INTEGER_MODES = (Accuracy.EXACT, Accuracy.NEAR, Accuracy.FAST)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is measured. rounds: by number of rows; `large` are the shapes and formats measured with 1024 rows."""
+
+    shapes: tuple[str, ...] = tuple(SHAPES)
+    peered: tuple[WeightFormat, ...] = PEERED
+    others: tuple[WeightFormat, ...] = OTHERS
+    float_shapes: tuple[str, ...] = ("out",)
+    rounds: dict[int, int] = field(default_factory=lambda: {64: 4, 256: 3})
+    large_shapes: tuple[str, ...] = ("out", "fc2")
+    large_formats: tuple[WeightFormat, ...] = (WeightFormat.Q4_K, WeightFormat.Q8_0)
+    large_rounds: int = 2
+    bf16_rounds: int = 1
+
+
+FULL = Plan()
+QUICK = Plan(
+    shapes=("out", "fc2"), peered=(WeightFormat.Q4_K, WeightFormat.Q8_0), others=(WeightFormat.Q6_K,),
+    float_shapes=(), rounds={64: 3, 256: 2}, large_shapes=(), bf16_rounds=0,
+)  # fmt: skip
+
+
+def log(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class Bench:
+    """Backend, meter and plan of one run, and the rows it has found."""
+
+    def __init__(self, meter: LimitMeter, plan: Plan):
+        self.meter, self.plan = meter, plan
+        self.backend = NativeBackend(threads=1)
+        self.section = Section("Linears of one block, one thread by processor time")
+
+    def ours(
+        self, weights: Rotated, x: np.ndarray, accuracy: Accuracy, activation: Activation = Activation.NONE
+    ) -> Callable[[], None]:
+        """A call of our linear into an output that is made once, as the model does."""
+        rows = weights.matrices[0].rows // (2 if activation is Activation.SWIGLU else 1)
+        y = self.backend.empty((len(x), rows))
+
+        def call() -> None:
+            self.backend.linear(x, weights.next(), activation=activation, accuracy=accuracy, out=y)
+
+        return call
+
+    def measure(self, case: str, cases: dict[str, Sampler], rounds: int) -> dict[str, Rates]:
+        """Time the cases and the limits in turns, and keep the rows."""
+        log(f"  {case}: {len(cases)} cases, {rounds} rounds")
+        rates = interleave(self.meter.samplers() | cases, rounds)
+        self.section.rows += [Row(case=case, name=n, best=r.best, median=r.median) for n, r in rates.items()]
+        return rates
+
+    # ---- one shape
+    def shape(self, name: str) -> None:
+        n, k = SHAPES[name]
+        plan, operations = self.plan, 2.0 * n * k
+        weight = torch.from_numpy(np.resize(normal(256, k) * np.float32(0.02), (n, k)))
+        products = {peers.TORCH_FP32: peers.torch_float(_turned(weight))}
+        products |= {peer: peers.torch_int8(peer, weight) for peer in peers.int8_names()}
+        ort = {peer: peers.ort_4bit(peer, n, k) for peer in peers.ort_names()}
+        _warm_up((products | ort).values(), k)
+        for formats, others in ((plan.peered, products | ort), (plan.others, products)):
+            weights = {f: Rotated(matrix(f, n, k)) for f in formats}
+            for m, rounds in plan.rounds.items():
+                self.rows(f"{name} {m}", operations * m, weights, others, rounds)
+            large = {f: w for f, w in weights.items() if f in plan.large_formats and name in plan.large_shapes}
+            if large:
+                self.rows(f"{name} 1024", operations * 1024, large, others, plan.large_rounds)
+            del weights, large
+            gc.collect()
+        if name in plan.float_shapes:
+            self.float_formats(name, weight)
+
+    def rows(
+        self, case: str, operations: float, weights: dict[WeightFormat, Rotated],
+        products: dict[str, peers.Product], rounds: int,
+    ) -> None:  # fmt: skip
+        """One number of rows: all peers and all accuracies of all given formats."""
+        x = self.backend.empty((int(case.split()[1]), next(iter(weights.values())).matrices[0].columns))
+        x[:] = normal(*x.shape)
+        shared = torch.from_numpy(x)
+        calls = {peer: lambda product=product: product(shared) for peer, product in products.items()}
+        for weight_format, copies in weights.items():
+            calls |= {f"{weight_format.label} {a.value}": self.ours(copies, x, a) for a in INTEGER_MODES}
+        self.measure(case, {name: timed(call, operations) for name, call in calls.items()}, rounds)
+
+    def float_formats(self, shape: str, weight: torch.Tensor) -> None:
+        """Unquantised weights in float32 products, beside torch in float32 and bfloat16."""
+        n, k = SHAPES[shape]
+        halves = _turned(weight.bfloat16())
+        for m, rounds in self.plan.rounds.items():
+            x = normal(m, k)
+            wide, narrow = torch.from_numpy(x), torch.from_numpy(x).bfloat16()
+            fp32, bf16 = peers.torch_float([weight]), peers.torch_float(halves)
+            calls = {"torch fp32": lambda product=fp32, x=wide: product(x)}
+            for weight_format in FLOATS:
+                rotated = Rotated(matrix(weight_format, n, k))
+                calls[f"{weight_format.label} float"] = self.ours(rotated, x, Accuracy.FLOAT)
+            self.measure(f"{shape} {m} float", {c: timed(call, 2.0 * n * k * m) for c, call in calls.items()}, rounds)
+            if m <= 64 and self.plan.bf16_rounds:
+                call = timed(lambda product=bf16, x=narrow: product(x), 2.0 * n * k * m)
+                self.measure(f"{shape} {m} float", {peers.TORCH_BF16: call}, self.plan.bf16_rounds)
+
+    # ---- fc1 with its activation, and all threads
+    def swiglu(self, m: int = 256) -> None:
+        """fc1 and SwiGLU together; torch does the product, then silu(gate) * value."""
+        n, k = SHAPES["fc1"]
+        x = normal(m, k)
+        shared, weight = torch.from_numpy(x), torch.from_numpy(np.resize(normal(256, k) * np.float32(0.02), (n, k)))
+        product = peers.torch_float([weight])
+
+        def eager() -> torch.Tensor:
+            gate, value = product(shared).chunk(2, -1)
+            return torch.nn.functional.silu(gate) * value
+
+        calls = {"torch fp32": eager}
+        for weight_format in (WeightFormat.Q4_K, WeightFormat.Q8_0):
+            weights = Rotated(matrix(weight_format, n, k))
+            calls[f"{weight_format.label} exact"] = self.ours(weights, x, Accuracy.EXACT, Activation.SWIGLU)
+        operations = 2.0 * n * k * m
+        self.measure(f"fc1+swiglu {m}", {c: timed(call, operations) for c, call in calls.items()}, 3)
+
+    def all_threads(self, shape: str = "out", m: int = 256) -> None:
+        """Wall time on every core; rows say so when the machine was not quiet."""
+        n, k = SHAPES[shape]
+        x, backend = normal(m, k), NativeBackend(threads=CORES)
+        shared, weight = torch.from_numpy(x), torch.from_numpy(normal(n, k) * np.float32(0.02))
+        fp32 = peers.torch_float(_turned(weight))
+        calls = {"torch fp32": lambda: fp32(shared)}
+        for weight_format in (WeightFormat.Q4_K, WeightFormat.Q8_0):
+            weights = Rotated(matrix(weight_format, n, k))
+            calls[f"{weight_format.label} exact"] = (
+                lambda weights=weights: backend.linear(x, weights.next(), accuracy=Accuracy.EXACT)
+            )  # fmt: skip
+        torch.set_num_threads(CORES)
+        try:
+            for name, call in calls.items():
+                call()
+                seconds = [second for second in (quiet_wall(call) for _ in range(3)) if second is not None]
+                rates = [2.0 * n * k * m / second / 1e9 for second in seconds]
+                self.section.rows.append(_wall_row(f"{shape} {m} {CORES} threads", name, rates))
+        finally:
+            torch.set_num_threads(1)
+
+
+def _wall_row(case: str, name: str, rates: list[float]) -> Row:
+    if not rates:
+        return Row(case=case, name=name, best=0.0, median=0.0, note="not quiet")
+    return Row(case=case, name=name, best=max(rates), median=float(np.median(rates)), note="wall time")
+
+
+def _warm_up(products: Iterable[peers.Product], columns: int) -> None:
+    """Use every copy of the peers once: some lay out their weights at the first call."""
+    few = torch.zeros(8, columns)
+    for product in products:
+        for _ in range(MOST_COPIES):
+            product(few)
+
+
+def _turned(weight: torch.Tensor) -> list[torch.Tensor]:
+    """Copies as of `Rotated`, of a float tensor."""
+    count = copy_count(weight.numel() * weight.element_size())
+    return [weight, *(torch.roll(weight, i, 0) for i in range(1, count))]
+
+
+def run(meter: LimitMeter, quick: bool) -> Section:
+    """All of it."""
+    peers.one_thread()
+    bench = Bench(meter, QUICK if quick else FULL)
+    with torch.inference_mode():
+        for name in bench.plan.shapes:
+            bench.shape(name)
+            gc.collect()
+        if not quick:
+            bench.swiglu()
+            bench.all_threads()
+    formats = ", ".join(f.label for f in bench.plan.large_formats)
+    shapes = ", ".join(bench.plan.large_shapes) or "no shape"
+    bench.section.remarks.append(f"With 1024 rows only {shapes} and {formats}; bfloat16 torch only with 64 rows.")
+    return bench.section
