@@ -118,6 +118,17 @@ class Modulation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NextNorm:
+    """The modulated norm behind a gated residual. table: shaped like the gate's, indexed by the same rows."""
+
+    weight: Array
+    eps: float
+    table: Array
+    shift_slot: int
+    scale_slot: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Conv1d:
     """1-D convolution geometry, zero padding. Weight [out, in, kernel] as in the file."""
 
@@ -210,6 +221,11 @@ class Backend(Protocol):
 
     def gated_residual(self, h: Array, y: Array, modulation: Modulation, *, gate_slot: int) -> Array:
         """h += gate * y in place; returns h."""
+
+    def gated_residual_norm(
+        self, h: Array, y: Array, modulation: Modulation, *, gate_slot: int, norm: NextNorm, out: Array | None = None
+    ) -> Array:
+        """`gated_residual`, then `norm_modulate` of the new h, whose result it returns; `out` may be y."""
 
     def scaled_residual(self, h: Array, y: Array, scale: Array | float = 1.0) -> Array:
         """h += scale * y in place, scale a per-channel vector [channels] or a number; returns h."""

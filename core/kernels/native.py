@@ -20,6 +20,7 @@ from core.kernels.backend import (
     CancelFlag,
     HeadLayout,
     Modulation,
+    NextNorm,
 )
 from core.kernels.bindings import CallContext, Library, Pool
 from core.kernels.matrix import SCALED_FORMATS, Matrix, RowSpan
@@ -243,6 +244,17 @@ class NativeBackend(NativeConvolution):
         arrays = {"h": h, "y": y, "table": modulation.table, "row_index": modulation.row_index}
         self.run("h3k_gated_residual", arrays, {"gate_slot": gate_slot})
         return h
+
+    def gated_residual_norm(
+        self, h: np.ndarray, y: np.ndarray, modulation: Modulation, *, gate_slot: int, norm: NextNorm,
+        out: np.ndarray | None = None,
+    ) -> np.ndarray:  # fmt: skip
+        normed = self._output(out, h.shape)
+        arrays = {"h": h, "y": y, "table": modulation.table, "row_index": modulation.row_index, "normed": normed}
+        arrays |= {"weight": norm.weight, "norm_table": norm.table}
+        numbers = {"eps": norm.eps, "shift_slot": norm.shift_slot, "scale_slot": norm.scale_slot}
+        self.run("h3k_gated_residual_norm", arrays, numbers | {"gate_slot": gate_slot})
+        return normed
 
     def scaled_residual(self, h: np.ndarray, y: np.ndarray, scale: np.ndarray | float = 1.0) -> np.ndarray:
         number = scale if isinstance(scale, int | float) else 0.0

@@ -24,6 +24,7 @@ from core.kernels.backend import (
     Conv3d,
     HeadLayout,
     Modulation,
+    NextNorm,
     Window,
 )
 from core.kernels.matrix import Matrix
@@ -126,6 +127,15 @@ class ReferenceBackend:
         self.cancel.check()
         h += _slot_rows(modulation, gate_slot) * y
         return h
+
+    def gated_residual_norm(
+        self, h: Tensor, y: Tensor, modulation: Modulation, *, gate_slot: int, norm: NextNorm,
+        out: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        self.gated_residual(h, y, modulation, gate_slot=gate_slot)
+        following = Modulation(norm.table, modulation.row_index)
+        slots = {"shift_slot": norm.shift_slot, "scale_slot": norm.scale_slot}
+        return self.norm_modulate(h, norm.weight, norm.eps, following, **slots, out=out)
 
     def scaled_residual(self, h: Tensor, y: Tensor, scale: Tensor | float = 1.0) -> Tensor:
         self.cancel.check()

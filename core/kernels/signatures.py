@@ -151,6 +151,20 @@ ENTRIES = (
         ),
     ),
     Entry(
+        "h3k_gated_residual_norm",
+        (
+            write("h", "rows", "columns"),
+            read("y", "rows", "columns"),
+            read("table", "entries", "slots", "columns"),
+            read("weight", "columns", optional=True),
+            read("norm_table", "entries", "slots", "columns"),
+            read("row_index", "rows", dtype="int32"),
+            write("normed", "rows", "columns"),
+            *dimensions("rows columns entries slots gate_slot shift_slot scale_slot"),
+            EPS,
+        ),
+    ),
+    Entry(
         "h3k_scaled_residual",
         (
             write("h", "rows", "columns"),

@@ -151,7 +151,7 @@ typedef struct h3k_attention_args {
 H3K_API int64_t h3k_attention_scratch_bytes(int64_t head_dim, int64_t threads);
 H3K_API h3k_status h3k_attention(const h3k_attention_args *a);
 
-/* ---- norm.c: sums in float64, eight interleaved partial sums
+/* ---- norm.c: sums in float64, sixteen interleaved partial sums
  * rms_norm:   y = x * rsqrt(mean(x^2) + eps) * weight      x, y: [rows, columns]; weight: [columns] or null; y may be x
  * layer_norm: y = (x - mean) * rsqrt(var + eps) * weight + bias     (two passes; y may be x) */
 typedef struct h3k_rms_norm_args {
@@ -179,6 +179,7 @@ H3K_API h3k_status h3k_layer_norm(const h3k_layer_norm_args *a);
 /* ---- modulate.c: table [entries, slots, columns], row_index [rows] in [0, entries), else H3K_BAD_ARGUMENT
  * norm_modulate:   y = rms_norm(x, weight) * (1 + table[i, scale_slot]) + table[i, shift_slot],  i = row_index[row]
  * gated_residual:  h += table[i, gate_slot] * y                                                   (in place)
+ * gated_residual_norm: the first, then normed = norm_modulate of the new h with norm_table, in one pass over each row
  * scaled_residual: h += scale * y, scale from the vector [columns] or, when it is null, the number (in place) */
 typedef struct h3k_norm_modulate_args {
     h3k_call call;
@@ -200,6 +201,19 @@ typedef struct h3k_gated_residual_args {
     int64_t rows, columns, entries, slots, gate_slot;
 } h3k_gated_residual_args;
 
+typedef struct h3k_gated_residual_norm_args {
+    h3k_call call;
+    float *h;
+    const float *y;
+    const float *table;      /* of the gate */
+    const float *weight;     /* [columns] or null */
+    const float *norm_table; /* of shift and scale, shaped like `table`; may be `table` */
+    const int32_t *row_index;
+    float *normed; /* [rows, columns]; may be y */
+    int64_t rows, columns, entries, slots, gate_slot, shift_slot, scale_slot;
+    double eps;
+} h3k_gated_residual_norm_args;
+
 typedef struct h3k_scaled_residual_args {
     h3k_call call;
     float *h;
@@ -212,6 +226,7 @@ typedef struct h3k_scaled_residual_args {
 
 H3K_API h3k_status h3k_norm_modulate(const h3k_norm_modulate_args *a);
 H3K_API h3k_status h3k_gated_residual(const h3k_gated_residual_args *a);
+H3K_API h3k_status h3k_gated_residual_norm(const h3k_gated_residual_norm_args *a);
 H3K_API h3k_status h3k_scaled_residual(const h3k_scaled_residual_args *a);
 
 /* ---- activation.c

@@ -1,6 +1,6 @@
 /* silu(gate) * value where the two halves could not share one matmul. */
 #include "call.h"
-#include "expf.h"
+#include "dispatch.h"
 
 #define COUNT_PER_TASK 16384
 
@@ -8,9 +8,8 @@ static void swiglu_run(const void *context, int64_t task, int32_t worker)
 {
     (void)worker;
     const h3k_swiglu_args *a = context;
-    int64_t stop = h3k_min(a->count, (task + 1) * COUNT_PER_TASK);
-    for (int64_t i = task * COUNT_PER_TASK; i < stop; i++)
-        a->y[i] = h3k_silu(a->gate[i]) * a->value[i];
+    int64_t start = task * COUNT_PER_TASK, count = h3k_min(a->count - start, COUNT_PER_TASK);
+    h3k_kernels_chosen()->rows->swiglu(a->gate + start, a->value + start, a->y + start, count);
 }
 
 h3k_status h3k_swiglu(const h3k_swiglu_args *a)

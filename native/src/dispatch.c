@@ -11,9 +11,15 @@
 /* Fastest first; the last runs everywhere. */
 static const h3k_kernels table[] = {
 #if defined(__x86_64__)
-    {.name = "avx2", .runs_here = h3k_has_avx2, .panel_product = h3k_panel_product_avx2},
+    {.name = "avx2",
+     .runs_here = h3k_has_avx2,
+     .panel_product = h3k_panel_product_avx2,
+     .rows = &h3k_row_kernels_avx2},
 #endif
-    {.name = "generic", .runs_here = h3k_always, .panel_product = h3k_panel_product_generic},
+    {.name = "generic",
+     .runs_here = h3k_always,
+     .panel_product = h3k_panel_product_generic,
+     .rows = &h3k_row_kernels_generic},
 };
 #define TABLE_ROWS (int32_t)(sizeof table / sizeof *table)
 

@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "row_kernels.h"
+
 /* c[i][j] += sum_k x[i][k] * panel[k][j], i < rows, j < H3K_PANEL; k summed in order from zero, then added to c. */
 typedef void h3k_panel_product(const float *restrict x, int64_t ldx, int64_t rows, int64_t depth,
                                const float *restrict panel, float *restrict c, int64_t ldc);
@@ -21,6 +23,7 @@ typedef struct h3k_kernels {
     const char *name;
     bool (*runs_here)(void);
     h3k_panel_product *panel_product;
+    const h3k_row_kernels *rows;
 } h3k_kernels;
 
 const h3k_kernels *h3k_kernels_chosen(void);

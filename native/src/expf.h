@@ -11,15 +11,16 @@
 /* ln2 in two parts; n * LN2_HIGH is exact for |n| < 2^13. */
 #define LN2_HIGH 0x1.62ep-1f
 #define LN2_LOW 0x1.0bfbe8p-15f
+/* Adding it rounds to the nearest integer and leaves that in the low mantissa bits. */
+#define EXP_SHIFT 0x1.8p23f
 
 /* Coefficients: least maximum relative error of e^r over |r| <= ln2 / 2, about 5e-11 before rounding. */
 static inline float h3k_expf(float x)
 {
     float clamped = x < -104.0f ? -104.0f : x;
     clamped = clamped > 89.0f ? 89.0f : clamped;
-    /* Adding 1.5 * 2^23 rounds to the nearest integer and leaves it in the low mantissa bits. */
-    float shifted = clamped * 1.44269504f + 12582912.0f;
-    float n = shifted - 12582912.0f;
+    float shifted = clamped * 1.44269504f + EXP_SHIFT;
+    float n = shifted - EXP_SHIFT;
     float r = clamped - n * LN2_HIGH - n * LN2_LOW;
     float p = 1.979029767e-4f;
     p = p * r + 1.394470339e-3f;

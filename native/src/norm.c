@@ -1,27 +1,18 @@
-/* RMS norm and layer norm over the last axis. */
+/* RMS norm by the row kernels and layer norm in plain C, over the last axis. */
 #include "call.h"
+#include "dispatch.h"
 #include "norm.h"
-
-static void rms_norm_row(const h3k_rms_norm_args *a, int64_t row)
-{
-    const float *x = a->x + row * a->columns;
-    float *y = a->y + row * a->columns;
-    float scale = h3k_inverse_rms(x, a->columns, a->eps);
-    if (a->weight == NULL)
-        for (int64_t i = 0; i < a->columns; i++)
-            y[i] = x[i] * scale;
-    else
-        for (int64_t i = 0; i < a->columns; i++)
-            y[i] = x[i] * scale * a->weight[i];
-}
+#include "row_kernels.h"
 
 static void rms_norm_rows(const void *context, int64_t task, int32_t worker)
 {
     (void)worker;
     const h3k_rms_norm_args *a = context;
+    const h3k_row_kernels *kernels = h3k_kernels_chosen()->rows;
     int64_t step = h3k_rows_per_task(a->columns);
     for (int64_t row = task * step; row < h3k_min(a->rows, (task + 1) * step); row++)
-        rms_norm_row(a, row);
+        kernels->norm(&(h3k_norm_row){.x = a->x + row * a->columns, .weight = a->weight, .y = a->y + row * a->columns,
+                                      .columns = a->columns, .eps = a->eps});
 }
 
 h3k_status h3k_rms_norm(const h3k_rms_norm_args *a)

@@ -1,22 +1,27 @@
-/* Row sums in float64: eight partial sums, element i in sum i % 8, folded pairwise at the end. */
+/* Row sums in float64: sixteen partial sums, element i in sum i % 16, folded in halves at the end: 8 apart, 4, 2, 1. */
 #ifndef H3K_NORM_H
 #define H3K_NORM_H
 
 #include <math.h>
 #include <stdint.h>
 
-static inline double h3k_fold8(const double sum[8])
+#define H3K_PARTIAL_SUMS 16
+
+static inline double h3k_fold_sums(double sum[H3K_PARTIAL_SUMS])
 {
-    return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
+    for (int apart = H3K_PARTIAL_SUMS / 2; apart > 0; apart /= 2)
+        for (int j = 0; j < apart; j++)
+            sum[j] += sum[j + apart];
+    return sum[0];
 }
 
 /* sum of (x[i] - center)^2 */
 static inline double h3k_sum_squares(const float *restrict x, int64_t count, double center)
 {
-    double sum[8] = {0};
+    double sum[H3K_PARTIAL_SUMS] = {0};
     int64_t i = 0;
-    for (; i + 8 <= count; i += 8)
-        for (int j = 0; j < 8; j++) {
+    for (; i + H3K_PARTIAL_SUMS <= count; i += H3K_PARTIAL_SUMS)
+        for (int j = 0; j < H3K_PARTIAL_SUMS; j++) {
             double d = (double)x[i + j] - center;
             sum[j] += d * d;
         }
@@ -24,25 +29,25 @@ static inline double h3k_sum_squares(const float *restrict x, int64_t count, dou
         double d = (double)x[i] - center;
         sum[j] += d * d;
     }
-    return h3k_fold8(sum);
+    return h3k_fold_sums(sum);
 }
 
 static inline double h3k_sum(const float *restrict x, int64_t count)
 {
-    double sum[8] = {0};
+    double sum[H3K_PARTIAL_SUMS] = {0};
     int64_t i = 0;
-    for (; i + 8 <= count; i += 8)
-        for (int j = 0; j < 8; j++)
+    for (; i + H3K_PARTIAL_SUMS <= count; i += H3K_PARTIAL_SUMS)
+        for (int j = 0; j < H3K_PARTIAL_SUMS; j++)
             sum[j] += (double)x[i + j];
     for (int j = 0; i < count; i++, j++)
         sum[j] += (double)x[i];
-    return h3k_fold8(sum);
+    return h3k_fold_sums(sum);
 }
 
-/* rsqrt(mean(x^2) + eps) */
-static inline float h3k_inverse_rms(const float *restrict x, int64_t count, double eps)
+/* rsqrt(mean + eps), the mean of squares from their sum */
+static inline float h3k_inverse_root(double sum_squares, int64_t count, double eps)
 {
-    return (float)(1.0 / sqrt(h3k_sum_squares(x, count, 0.0) / (double)count + eps));
+    return (float)(1.0 / sqrt(sum_squares / (double)count + eps));
 }
 
 #endif

@@ -1,37 +1,18 @@
 /* Per-head RMS norm of q and k and rotate-half position encoding, in place on packed rows. */
 #include "call.h"
-#include "norm.h"
-
-static void norm_head(float *head, const float *weight, int64_t head_dim, double eps)
-{
-    float inverse = h3k_inverse_rms(head, head_dim, eps);
-    if (weight == NULL)
-        for (int64_t c = 0; c < head_dim; c++)
-            head[c] = head[c] * inverse;
-    else
-        for (int64_t c = 0; c < head_dim; c++)
-            head[c] = head[c] * inverse * weight[c];
-}
-
-static void rotate_head(float *head, const float *restrict cos_row, const float *restrict sin_row, int64_t half)
-{
-    float *restrict low = head, *restrict high = head + half;
-    for (int64_t c = 0; c < half; c++) {
-        float a = low[c], b = high[c];
-        low[c] = a * cos_row[c] - b * sin_row[c];
-        high[c] = b * cos_row[c] + a * sin_row[c];
-    }
-}
+#include "dispatch.h"
 
 static void norm_rope_row(const h3k_qk_norm_rope_args *a, int64_t row)
 {
+    const h3k_row_kernels *kernels = h3k_kernels_chosen()->rows;
     float *packed = a->qkv + row * (a->heads + 2 * a->kv_heads) * a->head_dim;
-    for (int64_t h = 0; h < a->heads + a->kv_heads; h++) {
-        float *head = packed + h * a->head_dim;
-        norm_head(head, h < a->heads ? a->q_weight : a->k_weight, a->head_dim, a->eps);
-        if (a->half > 0)
-            rotate_head(head, a->cos + row * a->half, a->sin + row * a->half, a->half);
-    }
+    h3k_head_run run = {.heads = packed, .weight = a->q_weight, .count = a->heads, .head_dim = a->head_dim,
+                        .half = a->half, .eps = a->eps};
+    if (a->half > 0)
+        run.cos = a->cos + row * a->half, run.sin = a->sin + row * a->half;
+    kernels->norm_rope(&run);
+    run.heads = packed + a->heads * a->head_dim, run.weight = a->k_weight, run.count = a->kv_heads;
+    kernels->norm_rope(&run);
 }
 
 static int64_t rows_per_task(const h3k_qk_norm_rope_args *a)
