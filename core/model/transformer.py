@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.errors import KernelError
-from core.kernels.backend import Activation, Array, HeadLayout, Modulation
+from core.kernels.backend import Activation, Array, HeadLayout, Modulation, NextNorm
 from core.kernels.provider import Block, Weights
 from core.model import adaln
 from core.model.adaln import AdalnTables
@@ -130,34 +130,48 @@ class Denoiser:
         audio, video = self._patch_proj("audio", latents.audio), self._patch_proj("video", latents.video)
         h = backend.concat_rows([clip.prefix, audio, video])
         row_index = backend.from_numpy(clip.tables.plan.block_index(clip.layout, step))
+        first = self._norm(clip, 0, adaln.SHIFT_ATTN)
+        normed = backend.norm_modulate(
+            h, first.weight, first.eps, Modulation(first.table, row_index),
+            shift_slot=first.shift_slot, scale_slot=first.scale_slot, out=clip.scratch.branch,
+        )  # fmt: skip
         for i in range(layers):
             modulation = Modulation(clip.tables.blocks[i], row_index)
-            self._attention_half(f"blocks.{i}", h, modulation, clip)
-            self._mlp_half(f"blocks.{i}", f"blocks.{(i + 1) % layers}", h, modulation, clip)
+            self._attention_half(i, h, normed, modulation, clip)
+            self._mlp_half(i, h, normed, modulation, clip)
             on_block(i)
         return self._heads(clip, step, h)
 
     # A block's two halves fetch and release their weights apart: the AdaLN projection beside them stays unread.
-    def _attention_half(self, prefix: str, h: Array, modulation: Modulation, clip: PreparedClip) -> None:
-        normed = self._modulated_norm(f"{prefix}.norm1.weight", h, modulation, clip, adaln.SHIFT_ATTN)
-        with self.weights.block(f"{prefix}.attn", ahead=f"{prefix}.mlp") as block:
+    # `normed` lies in scratch.branch: a half reads it and leaves there the input of the half behind it.
+    def _attention_half(self, i: int, h: Array, normed: Array, modulation: Modulation, clip: PreparedClip) -> None:
+        with self.weights.block(f"blocks.{i}.attn", ahead=f"blocks.{i}.mlp") as block:
             y = self._attention(block, normed, clip.modes, clip.rope, clip.scratch)
-            self.backend.gated_residual(h, y, modulation, gate_slot=adaln.GATE_ATTN)
+        self.backend.gated_residual_norm(
+            h, y, modulation, gate_slot=adaln.GATE_ATTN, norm=self._norm(clip, i, adaln.SHIFT_MLP), out=normed
+        )
 
-    def _mlp_half(self, prefix: str, following: str, h: Array, modulation: Modulation, clip: PreparedClip) -> None:
-        normed = self._modulated_norm(f"{prefix}.norm2.weight", h, modulation, clip, adaln.SHIFT_MLP)
-        with self.weights.block(f"{prefix}.mlp", ahead=f"{following}.attn") as block:
+    def _mlp_half(self, i: int, h: Array, normed: Array, modulation: Modulation, clip: PreparedClip) -> None:
+        layers = self.config.num_layers
+        with self.weights.block(f"blocks.{i}.mlp", ahead=f"blocks.{(i + 1) % layers}.attn") as block:
             y = self._mlp(block, normed, clip.modes, clip.scratch)
+        if i + 1 == layers:
             self.backend.gated_residual(h, y, modulation, gate_slot=adaln.GATE_MLP)
+            return
+        self.backend.gated_residual_norm(
+            h, y, modulation, gate_slot=adaln.GATE_MLP, norm=self._norm(clip, i + 1, adaln.SHIFT_ATTN), out=normed
+        )
 
-    def _modulated_norm(
-        self, name: str, h: Array, modulation: Modulation, clip: PreparedClip, shift_slot: int
-    ) -> Array:
-        weight = self.weights.root.vector(name)
-        return self.backend.norm_modulate(
-            h, weight, self.config.norm_eps, modulation,
-            shift_slot=shift_slot, scale_slot=shift_slot + 1, out=clip.scratch.branch,
-        )  # fmt: skip
+    def _norm(self, clip: PreparedClip, i: int, shift_slot: int) -> NextNorm:
+        """The norm in front of a half of block i, the half that `shift_slot` belongs to."""
+        name = "norm1" if shift_slot == adaln.SHIFT_ATTN else "norm2"
+        return NextNorm(
+            weight=self.weights.root.vector(f"blocks.{i}.{name}.weight"),
+            eps=self.config.norm_eps,
+            table=clip.tables.blocks[i],
+            shift_slot=shift_slot,
+            scale_slot=shift_slot + 1,
+        )
 
     def _heads(self, clip: PreparedClip, step: int, h: Array) -> LatentRows:
         """Final norm and the two output projections, exact in every accuracy mode."""
