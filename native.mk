@@ -40,6 +40,9 @@ endif
 
 native_fixed_addresses := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
+# What a test links: its objects, less the pool for a test that brings its own loop (tests/big.h). $(call linked,test,files)
+linked = $(filter-out %.h $(if $(findstring /test_big_,$(1)),%/thread_pool.o),$(2))
+
 # $(call need,program,how to get it)
 need = @command -v $(1) >/dev/null || { echo "$(1) is missing: $(2)"; exit 1; }
 
@@ -60,7 +63,7 @@ build/native/obj/%.o: native/src/%.c native.mk
 build/native/tests/%: native/tests/%.c $(NATIVE_OBJECTS) $(NATIVE_HEADERS)
 	@mkdir -p $(@D)
 	@echo "  cc $@"
-	@$(CC) $(NATIVE_CFLAGS) -o $@ $(filter-out %.h,$^) $(NATIVE_LINK)
+	@$(CC) $(NATIVE_CFLAGS) -o $@ $(call linked,$@,$^) $(NATIVE_LINK)
 
 test-native-c: $(patsubst native/tests/%.c,build/native/tests/%,$(NATIVE_TESTS)) ## Run the C tests of the kernels
 	@set -e; for test in $^; do $$test; done
@@ -87,7 +90,7 @@ build/native-debug/obj/%.o: native/src/%.c native.mk
 build/native-debug/tests/%: native/tests/%.c $(NATIVE_DEBUG_OBJECTS) $(NATIVE_HEADERS)
 	@mkdir -p $(@D)
 	@echo "  cc $@"
-	@$(CC) $(NATIVE_DEBUG_CFLAGS) -o $@ $(filter-out %.h,$^) $(NATIVE_LINK)
+	@$(CC) $(NATIVE_DEBUG_CFLAGS) -o $@ $(call linked,$@,$^) $(NATIVE_LINK)
 
 native-debug: $(NATIVE_TESTS:native/tests/%.c=build/native-debug/tests/%) ## Run the C tests under sanitisers
 	@set -e; for test in $^; do $$test; done
@@ -103,7 +106,7 @@ build/native-tsan/obj/%.o: native/src/%.c native.mk
 build/native-tsan/tests/%: native/tests/%.c $(NATIVE_TSAN_OBJECTS) $(NATIVE_HEADERS)
 	@mkdir -p $(@D)
 	@echo "  cc $@"
-	@$(CC) $(NATIVE_TSAN_CFLAGS) -o $@ $(filter-out %.h,$^) $(NATIVE_LINK)
+	@$(CC) $(NATIVE_TSAN_CFLAGS) -o $@ $(call linked,$@,$^) $(NATIVE_LINK)
 
 native-tsan: $(NATIVE_TESTS:native/tests/%.c=build/native-tsan/tests/%) ## Run the C tests under the thread sanitiser
 	@set -e; for test in $^; do TSAN_OPTIONS=halt_on_error=1 $(native_fixed_addresses) $$test; done
@@ -123,7 +126,7 @@ build/arm64/obj/%.o: native/src/%.c native.mk
 build/arm64/tests/%: native/tests/%.c $(NATIVE_ARM64_SOURCES:native/src/%.c=build/arm64/obj/%.o) $(NATIVE_HEADERS)
 	@mkdir -p $(@D)
 	@echo "  cc $@"
-	@$(ARM64_CC) $(NATIVE_CFLAGS) -Werror -static -o $@ $(filter-out %.h,$^) $(NATIVE_LINK)
+	@$(ARM64_CC) $(NATIVE_CFLAGS) -Werror -static -o $@ $(call linked,$@,$^) $(NATIVE_LINK)
 
 test-arm64: $(patsubst native/tests/%.c,build/arm64/tests/%,$(NATIVE_TESTS)) ## Run the C tests as arm64 code under qemu
 	$(call need,$(ARM64_QEMU),apt-get install qemu-user-static)
