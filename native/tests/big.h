@@ -1,8 +1,8 @@
 /* Calls too large to run whole: sparse buffers of many GiB, and a parallel loop that runs the last tiles only.
  *
- * A test that includes this takes the place of thread_pool.c (native.mk leaves it out for test_big_*). What the last tiles
- * read is written, the rest of a buffer stays an untouched page of zeros. Results are compared with the same entry on the
- * same data in small buffers: an index that wraps at 2^31 or 2^32 reads zeros or writes elsewhere.
+ * A test that includes this takes the place of thread_pool.c (native.mk leaves it out for test_big_*). What the last
+ * tiles read is written, the rest of a buffer stays an untouched page of zeros. Results are compared with the same entry
+ * on the same data in small buffers: an index that wraps at 2^31 or 2^32 reads zeros or writes elsewhere.
  */
 #ifndef H3K_TESTS_BIG_H
 #define H3K_TESTS_BIG_H
@@ -39,8 +39,8 @@ static int64_t arena_used;
 
 static inline void map_arena(int64_t bytes)
 {
-    int fixed = arena == NULL ? 0 : MAP_FIXED;
-    void *at = mmap(arena, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (arena == NULL ? 0 : MAP_FIXED);
+    void *at = mmap(arena, (size_t)bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (at == MAP_FAILED) {
         printf("skipped: the system maps no %lld bytes beyond its memory\n", (long long)bytes);
         exit(checks_failed != 0);

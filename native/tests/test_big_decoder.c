@@ -5,7 +5,7 @@
  */
 #include "big.h"
 
-/* y's last rows see the last rows of x only: the small call is the end of the big one, apart from its own first rows. */
+/* y's last rows see the last rows of x only: the small call ends as the big one does, its own first rows apart. */
 static void conv1d_reaches_far(int64_t in, int64_t out)
 {
     enum { GIVEN = 20, KERNEL = 3, SEEN = 12 };

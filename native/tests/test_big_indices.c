@@ -1,7 +1,7 @@
 /* Rows, weights and tables beyond 2^31 elements and 2^32 bytes.
  *
- * Tier: self-consistency, the small call being held by the tests of each kernel. Cannot catch an index that overflows on
- * the first tiles of a call alone, nor one in the loop over tiles (the pool's is 64 bits wide by its type).
+ * Tier: self-consistency, the small call being held by the tests of each kernel. Cannot catch an index that overflows
+ * on the first tiles of a call alone, nor one in the loop over tiles (the pool's is 64 bits wide by its type).
  */
 #include "big.h"
 #include "weights.h"
@@ -41,7 +41,8 @@ static void weights_beyond_4_gib(format_id format)
     big.y = sparse_floats(M * n);
     CHECK(matmuls[format](&small) == H3K_OK && matmuls[format](&big) == H3K_OK, "%s runs", format_names[format]);
     for (int64_t i = 0; i < M - 1; i++)
-        CHECK(same_bits(big.y + (i + 1) * n - LAST, y + i * LAST, LAST), "matmul_%s, row %d", format_names[format], (int)i);
+        CHECK(same_bits(big.y + (i + 1) * n - LAST, y + i * LAST, LAST), "matmul_%s, row %d", format_names[format],
+              (int)i);
     check_ends_match(format_names[format], big.y, M * n, y, M * LAST, LAST);
     free(last);
 }
@@ -119,8 +120,8 @@ static void rows_are_taken_from_afar(void)
     int32_t small_index[LAST] = {1, 4, 0, 2, 2}, *index = sparse(rows * (int64_t)sizeof *index);
     for (int64_t i = 0; i < LAST; i++)
         index[rows - LAST + i] = (int32_t)(rows - LAST) + small_index[i];
-    h3k_take_rows_args small = {.call = sparse_call(sizeof small, 0), .x = x, .index = small_index, .y = y, .rows = LAST,
-                                .columns = COLUMNS, .x_rows = LAST};
+    h3k_take_rows_args small = {.call = sparse_call(sizeof small, 0), .x = x, .index = small_index, .y = y,
+                                .rows = LAST, .columns = COLUMNS, .x_rows = LAST};
     h3k_take_rows_args big = small;
     big.x = ending_in(x, LAST * COLUMNS, rows * COLUMNS);
     big.index = index, big.rows = big.x_rows = rows, big.y = sparse_floats(rows * COLUMNS);
@@ -150,13 +151,14 @@ static void norms_reach_far(void)
 static void modulation_reaches_far(void)
 {
     int64_t entries = MANY / (SLOTS * COLUMNS) + LAST;
-    float *x = some_floats(LAST * COLUMNS), *y = sparse_floats(LAST * COLUMNS), *last = some_floats(LAST * SLOTS * COLUMNS);
+    float *x = some_floats(LAST * COLUMNS), *y = sparse_floats(LAST * COLUMNS);
+    float *last = some_floats(LAST * SLOTS * COLUMNS);
     int32_t small_index[LAST] = {4, 1, 0, 3, 2}, *index = sparse(rows * (int64_t)sizeof *index);
     for (int64_t i = 0; i < LAST; i++)
         index[rows - LAST + i] = (int32_t)(entries - LAST) + small_index[i];
-    h3k_norm_modulate_args small = {.call = sparse_call(sizeof small, 0), .x = x, .table = last, .row_index = small_index,
-                                    .y = y, .rows = LAST, .columns = COLUMNS, .entries = LAST, .slots = SLOTS,
-                                    .shift_slot = 2, .scale_slot = 1, .eps = 1e-6};
+    h3k_norm_modulate_args small = {.call = sparse_call(sizeof small, 0), .x = x, .table = last, .y = y,
+                                    .row_index = small_index, .rows = LAST, .columns = COLUMNS, .entries = LAST,
+                                    .slots = SLOTS, .shift_slot = 2, .scale_slot = 1, .eps = 1e-6};
     h3k_norm_modulate_args big = small;
     big.x = ending_in(x, LAST * COLUMNS, rows * COLUMNS), big.y = sparse_floats(rows * COLUMNS), big.rows = rows;
     big.table = ending_in(last, LAST * SLOTS * COLUMNS, entries * SLOTS * COLUMNS);
@@ -231,10 +233,8 @@ static void attention_reaches_far(void)
     check_ends_match("attention", big_y, ROWS * heads * DIM, y, ROWS * DIM, DIM);
 }
 
-int main(void)
+static void rows_reach_far(void)
 {
-    with_every_isa(products_reach_far);
-    with_every_isa(attention_reaches_far);
     for (format_id format = F32; format < FORMAT_COUNT; format++)
         tables_beyond_4_gib(format);
     rows_are_taken_from_afar();
@@ -242,5 +242,12 @@ int main(void)
     modulation_reaches_far();
     swiglu_counts_far();
     heads_are_rotated_afar();
+}
+
+int main(void)
+{
+    with_every_isa(products_reach_far);
+    with_every_isa(attention_reaches_far);
+    with_every_isa(rows_reach_far);
     return finish_big("big_indices");
 }

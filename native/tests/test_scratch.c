@@ -1,7 +1,7 @@
 /* Slots of scratch: apart, aligned, inside the buffer, and forgotten between tiles where H3K_POISON is set.
  *
- * Tier: closed form. Two small kernels stand for all: one reads only what it wrote, the other relies on the tile before.
- * What a kernel keeps outside its slot is not seen.
+ * Tier: closed form. Two small kernels stand for all: one reads only what it wrote, the other relies on the tile
+ * before. What a kernel keeps outside its slot is not seen.
  */
 #undef H3K_POISON
 #define H3K_POISON 1
