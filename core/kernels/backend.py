@@ -194,6 +194,13 @@ class Backend(Protocol):
         """Dequantised rows of `table`: ids int32 [rows] -> [rows, columns]."""
 
     # ---- products
+    def product_input(self, rows: int, weight: Weight, accuracy: Accuracy, memory: Array) -> Array:
+        """`out` of a SWIGLU whose result is the input [rows, weight.columns] of a `linear` with `weight`, `accuracy`.
+
+        It is in the packed form which that product wants if there is one, else float32, and lies in `memory` (float32,
+        at least rows * columns elements) if it fits there.
+        """
+
     def linear(
         self, x: Array, weight: Weight, *, bias: Array | None = None, activation: Activation = Activation.NONE,
         accuracy: Accuracy = Accuracy.FLOAT, out: Array | None = None,

@@ -112,6 +112,7 @@ class Library:
         self._declare("h3k_status_name", ctypes.c_char_p, [ctypes.c_int32])
         self._declare("h3k_pool_create", ctypes.c_int32, [ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)])
         self._declare("h3k_pool_destroy", None, [ctypes.c_void_p])
+        self._declare("h3k_packing", ctypes.c_int32, [ctypes.c_int32, ctypes.c_int32])
         self._declare("h3k_pool_thread_count", ctypes.c_int32, [ctypes.c_void_p])
 
     def _choose_isa(self) -> None:
@@ -123,6 +124,10 @@ class Library:
         if self._dll.h3k_isa_choose(asked.encode() if asked else None) != STATUS_OK:
             offered = ", ".join(self.isas_offered())
             raise KernelError(f"{ISA_VARIABLE} is {asked!r}; the library and this processor offer {offered}.")
+
+    def packing(self, weight_format: int, mode: int) -> int:
+        """h3k_packing: what rows must be packed as for a product with this format in this mode; -1: unknown."""
+        return self._dll.h3k_packing(weight_format, mode)
 
     def isa_name(self) -> str:
         """The variant of the inner products in use: "generic", "avx2"."""

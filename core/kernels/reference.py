@@ -84,6 +84,9 @@ class ReferenceBackend:
         return _tensor(expand_rows(table, ids.numpy()))
 
     # ---- products
+    def product_input(self, rows: int, weight: Matrix, accuracy: Accuracy, memory: Tensor) -> Tensor:
+        return memory.reshape(-1)[: rows * weight.columns].reshape(rows, weight.columns)
+
     def linear(
         self, x: Tensor, weight: Matrix, *, bias: Tensor | None = None, activation: Activation = Activation.NONE,
         accuracy: Accuracy = Accuracy.FLOAT, out: Tensor | None = None,

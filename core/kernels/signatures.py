@@ -6,8 +6,6 @@ Proof: tests/core/kernels/test_signatures.py parses the header and compares ever
 
 from dataclasses import dataclass
 
-from core.kernels.matrix import BLOCK_FORMATS
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayField:
@@ -53,9 +51,11 @@ def read(name: str, *shape: str | int, dtype: str = "float32", optional: bool = 
     return ArrayField(name=name, dtype=dtype, shape=shape, optional=optional)
 
 
-def write(name: str, *shape: str | int, row_stride: str = "") -> ArrayField:
-    """A float32 output array of known shape."""
-    return ArrayField(name=name, dtype="float32", shape=shape, written=True, row_stride=row_stride)
+def write(
+    name: str, *shape: str | int, dtype: str = "float32", row_stride: str = "", optional: bool = False
+) -> ArrayField:
+    """An output array of known shape."""
+    return ArrayField(name=name, dtype=dtype, shape=shape, optional=optional, written=True, row_stride=row_stride)
 
 
 def dimensions(names: str) -> tuple[NumberField, ...]:
@@ -63,31 +63,46 @@ def dimensions(names: str) -> tuple[NumberField, ...]:
     return tuple(NumberField(name) for name in names.split())
 
 
-FORMATS = tuple(weight_format.label for weight_format in BLOCK_FORMATS)
 RESERVED = NumberField("reserved", "i32")
 EPS = NumberField("eps", "f64")
 
-MATMUL_FIELDS = (
-    read("x", "m", "k"),
-    read("w", "w_bytes", dtype="uint8"),
-    read("w_value", "w_bytes", dtype="uint8", optional=True),
-    read("bias", "n", optional=True),
-    read("bias_value", "n", optional=True),
-    write("y", "m", "n", row_stride="ldy"),
-    *dimensions("m n k ldy"),
-    NumberField("activation", "i32"),
-    RESERVED,
-)
-EMBEDDING_FIELDS = (
-    read("ids", "rows", dtype="int32"),
-    read("table", "table_bytes", dtype="uint8"),
-    write("y", "rows", "columns"),
-    *dimensions("rows columns table_rows first_row"),
-)
-
 ENTRIES = (
-    *(Entry(f"h3k_matmul_{label}", MATMUL_FIELDS) for label in FORMATS),
-    *(Entry(f"h3k_embedding_{label}", EMBEDDING_FIELDS) for label in FORMATS),
+    Entry(
+        "h3k_pack_rows",
+        (
+            read("x", "rows", "columns"),
+            write("packed", "packed_bytes", dtype="uint8"),
+            *dimensions("rows columns"),
+            NumberField("packing", "i32"),
+            RESERVED,
+        ),
+    ),
+    Entry(
+        "h3k_matmul",
+        (
+            read("x", "m", "k", optional=True),
+            read("packed", "packed_bytes", dtype="uint8", optional=True),
+            read("w", "w_bytes", dtype="uint8"),
+            read("w_value", "w_bytes", dtype="uint8", optional=True),
+            read("bias", "n", optional=True),
+            read("bias_value", "n", optional=True),
+            write("y", "m", "n", row_stride="ldy", optional=True),
+            write("packed_y", "packed_y_bytes", dtype="uint8", optional=True),
+            *dimensions("m n k ldy"),
+            *(NumberField(name, "i32") for name in ("format", "mode", "activation", "packing_y")),
+        ),
+    ),
+    Entry(
+        "h3k_embedding",
+        (
+            read("ids", "rows", dtype="int32"),
+            read("table", "table_bytes", dtype="uint8"),
+            write("y", "rows", "columns"),
+            *dimensions("rows columns table_rows first_row"),
+            NumberField("format", "i32"),
+            RESERVED,
+        ),
+    ),
     Entry(
         "h3k_take_rows",
         (
@@ -192,5 +207,6 @@ ENTRIES = (
 
 SIZE_FUNCTIONS = (
     SizeFunction("h3k_matmul_scratch_bytes", ("threads",)),
+    SizeFunction("h3k_packed_bytes", ("rows", "columns", "packing")),
     SizeFunction("h3k_attention_scratch_bytes", ("head_dim", "threads")),
 )

@@ -9,7 +9,9 @@ SLOT_ALIGN_BYTES = 64
 PANEL_COLUMNS = 8
 CHUNK = 256  # elements of k that are unpacked at once
 
-MATMUL_BLOCK_M, MATMUL_BLOCK_N = 192, 64
+MATMUL_BLOCK_M, MATMUL_BLOCK_N = 192, 64  # float32 product
+INTEGER_BLOCK_M, INTEGER_PACKED_BLOCK_M, INTEGER_SUB_BLOCK, INTEGER_PANEL_BYTES = 512, 256, 64, 32 * 1024
+CHUNK_BYTES = {0: 0, 1: 384, 2: 640, 3: 640}  # of one row's chunk, by h3k_packing_kind
 ATTENTION_BLOCK_Q, ATTENTION_BLOCK_K = 96, 64
 CONV_TILE_ROWS, CONV_TILE_COLUMNS = 64, 128
 GROUP_NORM_BLOCK = 4096  # positions
@@ -23,9 +25,17 @@ def slots_bytes(slot_bytes: int, threads: int) -> int:
 
 
 def matmul_scratch_bytes(threads: int) -> int:
-    """Panels, eight unpacked rows and two accumulator tiles per thread."""
+    """Per thread the larger of two: the float32 product's panels, eight unpacked rows and two accumulator tiles; the
+    integer product's sums, one panel and the results that wait to be packed."""
     floats = MATMUL_BLOCK_N * CHUNK + PANEL_COLUMNS * CHUNK + 2 * MATMUL_BLOCK_M * MATMUL_BLOCK_N
-    return slots_bytes(floats * FLOAT_BYTES, threads)
+    integer_floats = INTEGER_BLOCK_M * INTEGER_SUB_BLOCK + INTEGER_PACKED_BLOCK_M * CHUNK
+    slot_bytes = max(floats * FLOAT_BYTES, integer_floats * FLOAT_BYTES + INTEGER_PANEL_BYTES)
+    return slots_bytes(slot_bytes, threads)
+
+
+def packed_bytes(rows: int, columns: int, packing: int) -> int:
+    """Rows of activations as integers: chunks of 256 with their scale and sums."""
+    return -(-columns // CHUNK) * rows * CHUNK_BYTES[packing]
 
 
 def attention_scratch_bytes(head_dim: int, threads: int) -> int:

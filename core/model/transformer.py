@@ -206,5 +206,6 @@ class Denoiser:
         """fc2(silu(gate) * value); rows of fc1 are [gate; value]."""
         backend = self.backend
         fc1, fc2 = block.matrix("fc1.weight"), block.matrix("fc2.weight")
-        gated = backend.linear(x, fc1, activation=Activation.SWIGLU, accuracy=modes.fc1, out=scratch.gated)
+        gated = backend.product_input(x.shape[0], fc2, modes.fc2, scratch.gated)
+        backend.linear(x, fc1, activation=Activation.SWIGLU, accuracy=modes.fc1, out=gated)
         return backend.linear(gated, fc2, accuracy=modes.fc2, out=scratch.branch)

@@ -59,11 +59,33 @@ typedef struct h3k_call {
     int64_t scratch_bytes;
 } h3k_call;
 
+/* ---- weight formats: blocks.h has the layouts. k % block elements == 0. */
+typedef enum h3k_format_id {
+    H3K_FORMAT_F32 = 0,
+    H3K_FORMAT_F16 = 1,
+    H3K_FORMAT_BF16 = 2,
+    H3K_FORMAT_Q8_0 = 3,
+    H3K_FORMAT_Q4_0 = 4,
+    H3K_FORMAT_Q4_1 = 5,
+    H3K_FORMAT_Q5_0 = 6,
+    H3K_FORMAT_Q5_1 = 7,
+    H3K_FORMAT_Q2_K = 8,
+    H3K_FORMAT_Q3_K = 9,
+    H3K_FORMAT_Q4_K = 10,
+    H3K_FORMAT_Q5_K = 11,
+    H3K_FORMAT_Q6_K = 12,
+} h3k_format_id;
+
 /* ---- matmul.c
  * y[m,n] = activation(x[m,k] . w[n,k]^T + bias[n])
  * SWIGLU: y = silu(x . w^T + bias) * (x . w_value^T + bias_value), both weights n rows of the same format.
- * y has row stride ldy >= n. k % block == 0 (f32 f16 bf16: 1; q8_0 q4_0 q4_1 q5_0 q5_1: 32; *_k: 256).
- * Sum order of one element: k in chunks of 256, inside a chunk one after the other from zero, chunks added in order. */
+ *
+ * mode says how: FLOAT multiplies exactly unpacked weights in float32. The others take x as integers with one scale per
+ * 256 elements of a row, as h3k_pack_rows makes them: NEAR 16 bits, EXACT and FAST 8 bits; sums of a weight group are
+ * exact integers, scaled in float32. FAST may take the weights as int8 with one scale per 256. What an instruction set has
+ * no faster way for is computed more exactly: h3k_packing(format, mode) tells what x must be packed as.
+ *
+ * Sum order of one element: k in chunks of 256, inside a chunk in the order of the instruction set, chunks added in order. */
 typedef enum h3k_activation {
     H3K_ACTIVATION_NONE = 0,
     H3K_ACTIVATION_SILU = 1,
@@ -71,33 +93,51 @@ typedef enum h3k_activation {
     H3K_ACTIVATION_SWIGLU = 3,
 } h3k_activation;
 
+typedef enum h3k_mode {
+    H3K_MODE_FLOAT = 0,
+    H3K_MODE_NEAR = 1,
+    H3K_MODE_EXACT = 2,
+    H3K_MODE_FAST = 3,
+} h3k_mode;
+
+typedef enum h3k_packing_kind {
+    H3K_PACKING_NONE = 0,  /* x as float32 */
+    H3K_PACKING_I8 = 1,    /* int8 */
+    H3K_PACKING_I16 = 2,   /* int16 */
+    H3K_PACKING_I8X2 = 3,  /* 16 bits as two planes of int8: 256 high + low */
+} h3k_packing_kind;
+
+H3K_API int32_t h3k_packing(int32_t format, int32_t mode);                        /* -1 for an unknown format or mode */
+H3K_API int64_t h3k_packed_bytes(int64_t rows, int64_t columns, int64_t packing); /* multiple of 64; 0 for NONE */
+
+/* packed: h3k_packed_bytes(rows, columns, packing) bytes at a multiple of 64, their layout private to the library. */
+typedef struct h3k_pack_rows_args {
+    h3k_call call;
+    const float *x; /* [rows, columns] */
+    void *packed;
+    int64_t rows, columns;
+    int32_t packing;
+    int32_t reserved; /* 0 */
+} h3k_pack_rows_args;
+
+H3K_API h3k_status h3k_pack_rows(const h3k_pack_rows_args *a);
+
 typedef struct h3k_matmul_args {
     h3k_call call;
-    const float *x;
-    const void *w;
+    const float *x;          /* [m, k] when h3k_packing(format, mode) is NONE, else null */
+    const void *packed;      /* x packed, else null */
+    const void *w;           /* [n, k] */
     const void *w_value;     /* SWIGLU only, else null */
-    const float *bias;       /* or null */
+    const float *bias;       /* [n] or null */
     const float *bias_value; /* SWIGLU only, or null */
-    float *y;
+    float *y;                /* [m, n], row stride ldy >= n, or null: */
+    void *packed_y;          /* [m, n] packed as packing_y: integer modes only */
     int64_t m, n, k, ldy;
-    int32_t activation;
-    int32_t reserved; /* 0 */
+    int32_t format, mode, activation, packing_y;
 } h3k_matmul_args;
 
 H3K_API int64_t h3k_matmul_scratch_bytes(int64_t threads);
-H3K_API h3k_status h3k_matmul_f32(const h3k_matmul_args *a);
-H3K_API h3k_status h3k_matmul_f16(const h3k_matmul_args *a);
-H3K_API h3k_status h3k_matmul_bf16(const h3k_matmul_args *a);
-H3K_API h3k_status h3k_matmul_q8_0(const h3k_matmul_args *a);
-H3K_API h3k_status h3k_matmul_q4_0(const h3k_matmul_args *a);
-H3K_API h3k_status h3k_matmul_q4_1(const h3k_matmul_args *a);
-H3K_API h3k_status h3k_matmul_q5_0(const h3k_matmul_args *a);
-H3K_API h3k_status h3k_matmul_q5_1(const h3k_matmul_args *a);
-H3K_API h3k_status h3k_matmul_q2_k(const h3k_matmul_args *a);
-H3K_API h3k_status h3k_matmul_q3_k(const h3k_matmul_args *a);
-H3K_API h3k_status h3k_matmul_q4_k(const h3k_matmul_args *a);
-H3K_API h3k_status h3k_matmul_q5_k(const h3k_matmul_args *a);
-H3K_API h3k_status h3k_matmul_q6_k(const h3k_matmul_args *a);
+H3K_API h3k_status h3k_matmul(const h3k_matmul_args *a);
 
 /* ---- rows.c
  * y[i,:] = dequantise(table row ids[i] - first_row) for the ids with first_row <= id < first_row + table_rows;
@@ -108,21 +148,11 @@ typedef struct h3k_embedding_args {
     const void *table;  /* [table_rows, columns] */
     float *y;           /* [rows, columns] */
     int64_t rows, columns, table_rows, first_row;
+    int32_t format;
+    int32_t reserved; /* 0 */
 } h3k_embedding_args;
 
-H3K_API h3k_status h3k_embedding_f32(const h3k_embedding_args *a);
-H3K_API h3k_status h3k_embedding_f16(const h3k_embedding_args *a);
-H3K_API h3k_status h3k_embedding_bf16(const h3k_embedding_args *a);
-H3K_API h3k_status h3k_embedding_q8_0(const h3k_embedding_args *a);
-H3K_API h3k_status h3k_embedding_q4_0(const h3k_embedding_args *a);
-H3K_API h3k_status h3k_embedding_q4_1(const h3k_embedding_args *a);
-H3K_API h3k_status h3k_embedding_q5_0(const h3k_embedding_args *a);
-H3K_API h3k_status h3k_embedding_q5_1(const h3k_embedding_args *a);
-H3K_API h3k_status h3k_embedding_q2_k(const h3k_embedding_args *a);
-H3K_API h3k_status h3k_embedding_q3_k(const h3k_embedding_args *a);
-H3K_API h3k_status h3k_embedding_q4_k(const h3k_embedding_args *a);
-H3K_API h3k_status h3k_embedding_q5_k(const h3k_embedding_args *a);
-H3K_API h3k_status h3k_embedding_q6_k(const h3k_embedding_args *a);
+H3K_API h3k_status h3k_embedding(const h3k_embedding_args *a);
 
 /* y[i,:] = x[index[i],:]; any 4-byte elements. An index outside [0, x_rows) is H3K_BAD_ARGUMENT. */
 typedef struct h3k_take_rows_args {

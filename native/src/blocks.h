@@ -9,6 +9,8 @@
 #include <assert.h>
 #include <stdint.h>
 
+#include "h3k.h"
+
 /* 8.5 bits per weight: w = d * qs */
 typedef struct {
     uint16_t d; /* f16 */
@@ -105,14 +107,26 @@ static_assert(sizeof(h3k_block_q6_k) == 210, "q6_k block");
 /* The largest block; unpack runs start at a multiple of it. */
 #define H3K_CHUNK 256
 
-/* out[0..count-1] = elements start.. of one row, start % H3K_CHUNK == 0, start + count <= row length. */
-typedef void h3k_unpack(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out);
+typedef struct h3k_format h3k_format;
 
-typedef struct h3k_format {
-    int64_t block_elements;
-    int64_t block_bytes;
+/* Rows of one stored matrix of k columns. */
+typedef struct {
+    const h3k_format *format;
+    const uint8_t *data; /* row 0 */
+    int64_t k;
+} h3k_weight;
+
+/* out[0..count-1] = elements start.. of a row, start % H3K_CHUNK == 0, start + count <= k. */
+typedef void h3k_unpack(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count, float *restrict out);
+
+struct h3k_format {
+    int32_t id; /* H3K_FORMAT_* */
+    int32_t block_elements, block_bytes;
+    /* As integers w = scale * code + bias (codes.h), one scale for `group` elements: 4, 5 or 6 bits are unsigned and below
+     * 16, 32 or 64, 8 bits are signed. 0: the format has no integer form. */
+    int32_t code_bits, group;
     h3k_unpack *unpack;
-} h3k_format;
+};
 
 extern const h3k_format h3k_format_f32, h3k_format_f16, h3k_format_bf16;
 extern const h3k_format h3k_format_q8_0, h3k_format_q4_0, h3k_format_q4_1, h3k_format_q5_0, h3k_format_q5_1;
@@ -158,14 +172,17 @@ static inline int64_t h3k_nvfp4_scales_at(int64_t columns, int64_t row, int64_t 
     return tile * H3K_NVFP4_TILE_BYTES + row % 32 * 16 + row % H3K_NVFP4_TILE_ROWS / 32 * H3K_NVFP4_TILE_BLOCKS;
 }
 
-/* DEFINE(name) for every format: entry points differ in nothing else. */
-#define H3K_FOR_EVERY_FORMAT(DEFINE)                                                                                     \
-    DEFINE(f32) DEFINE(f16) DEFINE(bf16) DEFINE(q8_0) DEFINE(q4_0) DEFINE(q4_1) DEFINE(q5_0) DEFINE(q5_1)                \
-    DEFINE(q2_k) DEFINE(q3_k) DEFINE(q4_k) DEFINE(q5_k) DEFINE(q6_k)
+/* The format with this number, or null. formats.c */
+const h3k_format *h3k_format_of(int32_t id);
 
 static inline int64_t h3k_row_bytes(const h3k_format *format, int64_t columns)
 {
     return columns / format->block_elements * format->block_bytes;
+}
+
+static inline const uint8_t *h3k_weight_row(const h3k_weight *w, int64_t row)
+{
+    return w->data + row * h3k_row_bytes(w->format, w->k);
 }
 
 #endif

@@ -11,10 +11,13 @@
 /* Fastest first; the last runs everywhere. */
 static const h3k_kernels table[] = {
 #if defined(__x86_64__)
-    {.name = "avx2",
-     .runs_here = h3k_has_avx2,
-     .panel_product = h3k_panel_product_avx2,
-     .rows = &h3k_row_kernels_avx2},
+    {
+        .name = "avx2",
+        .runs_here = h3k_has_avx2,
+        .panel_product = h3k_panel_product_avx2,
+        .rows = &h3k_row_kernels_avx2,
+        .integer = &h3k_integer_avx2,
+    },
 #endif
     {.name = "generic",
      .runs_here = h3k_always,

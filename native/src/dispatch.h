@@ -18,12 +18,16 @@ typedef void h3k_panel_product(const float *restrict x, int64_t ldx, int64_t row
 extern h3k_panel_product h3k_panel_product_generic; /* panel_generic.c */
 extern h3k_panel_product h3k_panel_product_avx2;    /* arch/x86_64/panel_avx2.c */
 
+typedef struct h3k_integer_kernels h3k_integer_kernels; /* integer.h */
+extern const h3k_integer_kernels h3k_integer_avx2;      /* arch/x86_64/integer_avx2.c */
+
 /* What one instruction set offers. */
 typedef struct h3k_kernels {
     const char *name;
     bool (*runs_here)(void);
     h3k_panel_product *panel_product;
     const h3k_row_kernels *rows;
+    const h3k_integer_kernels *integer; /* null: all modes are computed in float32 */
 } h3k_kernels;
 
 const h3k_kernels *h3k_kernels_chosen(void);

@@ -26,7 +26,7 @@ h3k_status h3k_take_rows(const h3k_take_rows_args *a)
 
 typedef struct {
     const h3k_embedding_args *args;
-    const h3k_format *format;
+    h3k_weight table;
 } lookup;
 
 static void embedding_rows(const void *context, int64_t task, int32_t worker)
@@ -34,27 +34,21 @@ static void embedding_rows(const void *context, int64_t task, int32_t worker)
     (void)worker;
     const lookup *l = context;
     const h3k_embedding_args *a = l->args;
-    int64_t step = h3k_rows_per_task(a->columns), row_bytes = h3k_row_bytes(l->format, a->columns);
+    int64_t step = h3k_rows_per_task(a->columns);
     for (int64_t row = task * step; row < h3k_min(a->rows, (task + 1) * step); row++) {
         int64_t id = a->ids[row] - a->first_row;
         if (id >= 0 && id < a->table_rows)
-            l->format->unpack((const uint8_t *)a->table + id * row_bytes, 0, a->columns, a->y + row * a->columns);
+            l->table.format->unpack(&l->table, id, 0, a->columns, a->y + row * a->columns);
     }
 }
 
-static h3k_status embedding(const h3k_embedding_args *a, const h3k_format *format)
+h3k_status h3k_embedding(const h3k_embedding_args *a)
 {
     if (a == NULL || h3k_check_call(&a->call, sizeof *a, 0) != H3K_OK || a->ids == NULL || a->table == NULL ||
-        a->y == NULL || a->rows < 0 || a->columns < 1 || a->table_rows < 0 || a->columns % format->block_elements != 0)
+        a->y == NULL || a->rows < 0 || a->columns < 1 || a->table_rows < 0 || a->reserved != 0)
         return H3K_BAD_ARGUMENT;
-    lookup l = {.args = a, .format = format};
+    lookup l = {.args = a, .table = {.format = h3k_format_of(a->format), .data = a->table, .k = a->columns}};
+    if (l.table.format == NULL || a->columns % l.table.format->block_elements != 0)
+        return H3K_BAD_ARGUMENT;
     return h3k_parallel_for(&a->call, h3k_ceil_div(a->rows, h3k_rows_per_task(a->columns)), embedding_rows, &l);
 }
-
-#define ENTRY(name)                                                                                                    \
-    h3k_status h3k_embedding_##name(const h3k_embedding_args *a)                                                       \
-    {                                                                                                                  \
-        return embedding(a, &h3k_format_##name);                                                                       \
-    }
-
-H3K_FOR_EVERY_FORMAT(ENTRY)

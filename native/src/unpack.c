@@ -4,14 +4,16 @@
 #include "blocks.h"
 #include "half.h"
 
-static void unpack_f32(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out)
+static void unpack_f32(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count,
+                        float *restrict out)
 {
-    memcpy(out, row + 4 * start, (size_t)count * 4);
+    memcpy(out, h3k_weight_row(w, row) + 4 * start, (size_t)count * 4);
 }
 
-static void unpack_f16(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out)
+static void unpack_f16(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count,
+                        float *restrict out)
 {
-    const uint8_t *from = row + 2 * start;
+    const uint8_t *from = h3k_weight_row(w, row) + 2 * start;
     for (int64_t i = 0; i < count; i++) {
         uint16_t half;
         memcpy(&half, from + 2 * i, 2);
@@ -19,9 +21,10 @@ static void unpack_f16(const uint8_t *restrict row, int64_t start, int64_t count
     }
 }
 
-static void unpack_bf16(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out)
+static void unpack_bf16(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count,
+                        float *restrict out)
 {
-    const uint8_t *from = row + 2 * start;
+    const uint8_t *from = h3k_weight_row(w, row) + 2 * start;
     for (int64_t i = 0; i < count; i++) {
         uint16_t half;
         memcpy(&half, from + 2 * i, 2);
@@ -29,9 +32,10 @@ static void unpack_bf16(const uint8_t *restrict row, int64_t start, int64_t coun
     }
 }
 
-static void unpack_q8_0(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out)
+static void unpack_q8_0(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count,
+                        float *restrict out)
 {
-    const uint8_t *from = row + start / 32 * (int64_t)sizeof(h3k_block_q8_0);
+    const uint8_t *from = h3k_weight_row(w, row) + start / 32 * (int64_t)sizeof(h3k_block_q8_0);
     for (int64_t i = 0; i < count; i += 32, from += sizeof(h3k_block_q8_0)) {
         h3k_block_q8_0 block;
         memcpy(&block, from, sizeof block);
@@ -41,9 +45,10 @@ static void unpack_q8_0(const uint8_t *restrict row, int64_t start, int64_t coun
     }
 }
 
-static void unpack_q4_0(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out)
+static void unpack_q4_0(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count,
+                        float *restrict out)
 {
-    const uint8_t *from = row + start / 32 * (int64_t)sizeof(h3k_block_q4_0);
+    const uint8_t *from = h3k_weight_row(w, row) + start / 32 * (int64_t)sizeof(h3k_block_q4_0);
     for (int64_t i = 0; i < count; i += 32, from += sizeof(h3k_block_q4_0)) {
         h3k_block_q4_0 block;
         memcpy(&block, from, sizeof block);
@@ -55,9 +60,10 @@ static void unpack_q4_0(const uint8_t *restrict row, int64_t start, int64_t coun
     }
 }
 
-static void unpack_q4_1(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out)
+static void unpack_q4_1(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count,
+                        float *restrict out)
 {
-    const uint8_t *from = row + start / 32 * (int64_t)sizeof(h3k_block_q4_1);
+    const uint8_t *from = h3k_weight_row(w, row) + start / 32 * (int64_t)sizeof(h3k_block_q4_1);
     for (int64_t i = 0; i < count; i += 32, from += sizeof(h3k_block_q4_1)) {
         h3k_block_q4_1 block;
         memcpy(&block, from, sizeof block);
@@ -79,9 +85,10 @@ static inline void integers_of_q5(const uint8_t *restrict qh, const uint8_t *res
     }
 }
 
-static void unpack_q5_0(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out)
+static void unpack_q5_0(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count,
+                        float *restrict out)
 {
-    const uint8_t *from = row + start / 32 * (int64_t)sizeof(h3k_block_q5_0);
+    const uint8_t *from = h3k_weight_row(w, row) + start / 32 * (int64_t)sizeof(h3k_block_q5_0);
     for (int64_t i = 0; i < count; i += 32, from += sizeof(h3k_block_q5_0)) {
         h3k_block_q5_0 block;
         memcpy(&block, from, sizeof block);
@@ -93,9 +100,10 @@ static void unpack_q5_0(const uint8_t *restrict row, int64_t start, int64_t coun
     }
 }
 
-static void unpack_q5_1(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out)
+static void unpack_q5_1(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count,
+                        float *restrict out)
 {
-    const uint8_t *from = row + start / 32 * (int64_t)sizeof(h3k_block_q5_1);
+    const uint8_t *from = h3k_weight_row(w, row) + start / 32 * (int64_t)sizeof(h3k_block_q5_1);
     for (int64_t i = 0; i < count; i += 32, from += sizeof(h3k_block_q5_1)) {
         h3k_block_q5_1 block;
         memcpy(&block, from, sizeof block);
@@ -107,11 +115,11 @@ static void unpack_q5_1(const uint8_t *restrict row, int64_t start, int64_t coun
     }
 }
 
-const h3k_format h3k_format_f32 = {1, 4, unpack_f32};
-const h3k_format h3k_format_f16 = {1, 2, unpack_f16};
-const h3k_format h3k_format_bf16 = {1, 2, unpack_bf16};
-const h3k_format h3k_format_q8_0 = {32, 34, unpack_q8_0};
-const h3k_format h3k_format_q4_0 = {32, 18, unpack_q4_0};
-const h3k_format h3k_format_q4_1 = {32, 20, unpack_q4_1};
-const h3k_format h3k_format_q5_0 = {32, 22, unpack_q5_0};
-const h3k_format h3k_format_q5_1 = {32, 24, unpack_q5_1};
+const h3k_format h3k_format_f32 = {H3K_FORMAT_F32, 1, 4, 0, 0, unpack_f32};
+const h3k_format h3k_format_f16 = {H3K_FORMAT_F16, 1, 2, 0, 0, unpack_f16};
+const h3k_format h3k_format_bf16 = {H3K_FORMAT_BF16, 1, 2, 0, 0, unpack_bf16};
+const h3k_format h3k_format_q8_0 = {H3K_FORMAT_Q8_0, 32, 34, 8, 32, unpack_q8_0};
+const h3k_format h3k_format_q4_0 = {H3K_FORMAT_Q4_0, 32, 18, 4, 32, unpack_q4_0};
+const h3k_format h3k_format_q4_1 = {H3K_FORMAT_Q4_1, 32, 20, 4, 32, unpack_q4_1};
+const h3k_format h3k_format_q5_0 = {H3K_FORMAT_Q5_0, 32, 22, 5, 32, unpack_q5_0};
+const h3k_format h3k_format_q5_1 = {H3K_FORMAT_Q5_1, 32, 24, 5, 32, unpack_q5_1};

@@ -19,9 +19,10 @@ static void unpack_q2_k_group(const h3k_block_q2_k *block, int g, float *restric
         out[j] = scale * (float)(qs[j] >> shift & 3) - min;
 }
 
-static void unpack_q2_k(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out)
+static void unpack_q2_k(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count,
+                        float *restrict out)
 {
-    const uint8_t *from = row + start / 256 * (int64_t)sizeof(h3k_block_q2_k);
+    const uint8_t *from = h3k_weight_row(w, row) + start / 256 * (int64_t)sizeof(h3k_block_q2_k);
     for (int64_t i = 0; i < count; i += 256, from += sizeof(h3k_block_q2_k)) {
         h3k_block_q2_k block;
         memcpy(&block, from, sizeof block);
@@ -44,9 +45,10 @@ static void unpack_q3_k_group(const h3k_block_q3_k *block, int g, float *restric
     }
 }
 
-static void unpack_q3_k(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out)
+static void unpack_q3_k(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count,
+                        float *restrict out)
 {
-    const uint8_t *from = row + start / 256 * (int64_t)sizeof(h3k_block_q3_k);
+    const uint8_t *from = h3k_weight_row(w, row) + start / 256 * (int64_t)sizeof(h3k_block_q3_k);
     for (int64_t i = 0; i < count; i += 256, from += sizeof(h3k_block_q3_k)) {
         h3k_block_q3_k block;
         memcpy(&block, from, sizeof block);
@@ -74,9 +76,10 @@ static void unpack_q4_k_group(const h3k_block_q4_k *block, int g, float *restric
         out[j] = d * (float)(qs[j] >> shift & 15) - m;
 }
 
-static void unpack_q4_k(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out)
+static void unpack_q4_k(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count,
+                        float *restrict out)
 {
-    const uint8_t *from = row + start / 256 * (int64_t)sizeof(h3k_block_q4_k);
+    const uint8_t *from = h3k_weight_row(w, row) + start / 256 * (int64_t)sizeof(h3k_block_q4_k);
     for (int64_t i = 0; i < count; i += 256, from += sizeof(h3k_block_q4_k)) {
         h3k_block_q4_k block;
         memcpy(&block, from, sizeof block);
@@ -99,9 +102,10 @@ static void unpack_q5_k_group(const h3k_block_q5_k *block, int g, float *restric
     }
 }
 
-static void unpack_q5_k(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out)
+static void unpack_q5_k(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count,
+                        float *restrict out)
 {
-    const uint8_t *from = row + start / 256 * (int64_t)sizeof(h3k_block_q5_k);
+    const uint8_t *from = h3k_weight_row(w, row) + start / 256 * (int64_t)sizeof(h3k_block_q5_k);
     for (int64_t i = 0; i < count; i += 256, from += sizeof(h3k_block_q5_k)) {
         h3k_block_q5_k block;
         memcpy(&block, from, sizeof block);
@@ -123,9 +127,10 @@ static void unpack_q6_k_group(const h3k_block_q6_k *block, int g, float *restric
     }
 }
 
-static void unpack_q6_k(const uint8_t *restrict row, int64_t start, int64_t count, float *restrict out)
+static void unpack_q6_k(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count,
+                        float *restrict out)
 {
-    const uint8_t *from = row + start / 256 * (int64_t)sizeof(h3k_block_q6_k);
+    const uint8_t *from = h3k_weight_row(w, row) + start / 256 * (int64_t)sizeof(h3k_block_q6_k);
     for (int64_t i = 0; i < count; i += 256, from += sizeof(h3k_block_q6_k)) {
         h3k_block_q6_k block;
         memcpy(&block, from, sizeof block);
@@ -134,8 +139,8 @@ static void unpack_q6_k(const uint8_t *restrict row, int64_t start, int64_t coun
     }
 }
 
-const h3k_format h3k_format_q2_k = {256, 84, unpack_q2_k};
-const h3k_format h3k_format_q3_k = {256, 110, unpack_q3_k};
-const h3k_format h3k_format_q4_k = {256, 144, unpack_q4_k};
-const h3k_format h3k_format_q5_k = {256, 176, unpack_q5_k};
-const h3k_format h3k_format_q6_k = {256, 210, unpack_q6_k};
+const h3k_format h3k_format_q2_k = {H3K_FORMAT_Q2_K, 256, 84, 4, 16, unpack_q2_k};
+const h3k_format h3k_format_q3_k = {H3K_FORMAT_Q3_K, 256, 110, 4, 16, unpack_q3_k};
+const h3k_format h3k_format_q4_k = {H3K_FORMAT_Q4_K, 256, 144, 4, 32, unpack_q4_k};
+const h3k_format h3k_format_q5_k = {H3K_FORMAT_Q5_K, 256, 176, 5, 32, unpack_q5_k};
+const h3k_format h3k_format_q6_k = {H3K_FORMAT_Q6_K, 256, 210, 6, 16, unpack_q6_k};

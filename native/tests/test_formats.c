@@ -4,14 +4,6 @@
  */
 #include "weights.h"
 
-typedef h3k_status embedding_function(const h3k_embedding_args *);
-
-static embedding_function *const embeddings[FORMAT_COUNT] = {
-    h3k_embedding_f32,  h3k_embedding_f16,  h3k_embedding_bf16, h3k_embedding_q8_0, h3k_embedding_q4_0,
-    h3k_embedding_q4_1, h3k_embedding_q5_0, h3k_embedding_q5_1, h3k_embedding_q2_k, h3k_embedding_q3_k,
-    h3k_embedding_q4_k, h3k_embedding_q5_k, h3k_embedding_q6_k,
-};
-
 static h3k_status unpack(format_id format, const uint8_t *table, int64_t rows, int64_t columns, float *y)
 {
     int32_t *ids = get_memory((size_t)rows * sizeof *ids);
@@ -20,7 +12,8 @@ static h3k_status unpack(format_id format, const uint8_t *table, int64_t rows, i
     h3k_embedding_args a = {.call = open_call(sizeof a, 2, 0), .ids = ids, .table = table, .y = y};
     a.rows = a.table_rows = rows;
     a.columns = columns;
-    h3k_status status = embeddings[format](&a);
+    a.format = (int32_t)format;
+    h3k_status status = h3k_embedding(&a);
     close_call(&a.call);
     free(ids);
     return status;
@@ -109,10 +102,10 @@ static void rows_outside_the_span_are_left_alone(void)
     int32_t ids[3] = {9, 10, 12};
     h3k_embedding_args a = {.call = {.args_bytes = sizeof a}, .ids = ids, .table = table, .y = y, .rows = 3,
                             .columns = 1, .table_rows = 2, .first_row = 10};
-    CHECK(h3k_embedding_f32(&a) == H3K_OK, "a span of the table is read");
+    CHECK(h3k_embedding(&a) == H3K_OK, "a span of the table is read");
     CHECK(y[0] == -1 && y[1] == 5 && y[2] == -1, "only rows 10 and 11 are written: %g %g %g", y[0], y[1], y[2]);
-    a.columns = 31;
-    CHECK(h3k_embedding_q8_0(&a) == H3K_BAD_ARGUMENT, "a row of 31 elements is no q8_0 row");
+    a.columns = 31, a.format = H3K_FORMAT_Q8_0;
+    CHECK(h3k_embedding(&a) == H3K_BAD_ARGUMENT, "a row of 31 elements is no q8_0 row");
 }
 
 static void taken_rows_follow_the_index(void)

@@ -8,13 +8,6 @@
  * that happens to cancel). 256 terms in a run: the expected growth is sqrt(256) roundings of 6e-8. */
 #define TOLERANCE 1e-6
 
-typedef h3k_status matmul_function(const h3k_matmul_args *);
-
-static matmul_function *const matmuls[FORMAT_COUNT] = {
-    h3k_matmul_f32,  h3k_matmul_f16,  h3k_matmul_bf16, h3k_matmul_q8_0, h3k_matmul_q4_0, h3k_matmul_q4_1, h3k_matmul_q5_0,
-    h3k_matmul_q5_1, h3k_matmul_q2_k, h3k_matmul_q3_k, h3k_matmul_q4_k, h3k_matmul_q5_k, h3k_matmul_q6_k,
-};
-
 typedef struct {
     format_id format;
     int64_t m, n, k;
@@ -36,13 +29,13 @@ static void free_problem(problem *p)
 static h3k_status run(const problem *p, int32_t activation, int32_t threads, float *y, int64_t ldy)
 {
     h3k_matmul_args a = {.x = p->x, .w = p->w, .bias = p->bias, .y = y, .m = p->m, .n = p->n, .k = p->k, .ldy = ldy,
-                         .activation = activation};
+                         .format = (int32_t)p->format, .activation = activation};
     if (activation == H3K_ACTIVATION_SWIGLU) {
         a.w_value = p->w_value;
         a.bias_value = p->bias_value;
     }
     a.call = open_call(sizeof a, threads, h3k_matmul_scratch_bytes(threads));
-    h3k_status status = matmuls[p->format](&a);
+    h3k_status status = h3k_matmul(&a);
     close_call(&a.call);
     return status;
 }
@@ -201,9 +194,9 @@ static void silu_ends_are_finite(void)
     float x[3] = {-200.0f, 200.0f, 0.0f}, w = 1.0f, y[3] = {0};
     h3k_matmul_args a = {.x = x, .w = &w, .y = y, .m = 3, .n = 1, .k = 1, .ldy = 1, .activation = H3K_ACTIVATION_SILU};
     a.call = open_call(sizeof a, 1, h3k_matmul_scratch_bytes(1));
-    CHECK(h3k_matmul_f32(&a) == H3K_OK && y[0] == 0 && y[1] == 200 && y[2] == 0, "silu: %g %g %g", y[0], y[1], y[2]);
+    CHECK(h3k_matmul(&a) == H3K_OK && y[0] == 0 && y[1] == 200 && y[2] == 0, "silu: %g %g %g", y[0], y[1], y[2]);
     a.activation = H3K_ACTIVATION_GELU_TANH;
-    CHECK(h3k_matmul_f32(&a) == H3K_OK && y[0] == 0 && y[1] == 200 && y[2] == 0, "gelu: %g %g %g", y[0], y[1], y[2]);
+    CHECK(h3k_matmul(&a) == H3K_OK && y[0] == 0 && y[1] == 200 && y[2] == 0, "gelu: %g %g %g", y[0], y[1], y[2]);
     close_call(&a.call);
 }
 
@@ -211,31 +204,32 @@ static void impossible_arguments_are_refused(void)
 {
     problem p = make_problem(Q8_0, 2, 4, 64);
     float y[8];
-    h3k_matmul_args good = {.x = p.x, .w = p.w, .y = y, .m = 2, .n = 4, .k = 64, .ldy = 4}, a;
+    h3k_matmul_args good = {.x = p.x, .w = p.w, .y = y, .m = 2, .n = 4, .k = 64, .ldy = 4,
+                            .format = H3K_FORMAT_Q8_0}, a;
     good.call = open_call(sizeof good, 1, h3k_matmul_scratch_bytes(1));
-    CHECK(h3k_matmul_q8_0(&good) == H3K_OK, "the good arguments run");
-    CHECK(h3k_matmul_q8_0(NULL) == H3K_BAD_ARGUMENT, "null");
+    CHECK(h3k_matmul(&good) == H3K_OK, "the good arguments run");
+    CHECK(h3k_matmul(NULL) == H3K_BAD_ARGUMENT, "null");
     a = good, a.call.args_bytes--;
-    CHECK(h3k_matmul_q8_0(&a) == H3K_BAD_ARGUMENT, "args_bytes of another version");
+    CHECK(h3k_matmul(&a) == H3K_BAD_ARGUMENT, "args_bytes of another version");
     a = good, a.call.scratch_bytes--;
-    CHECK(h3k_matmul_q8_0(&a) == H3K_BAD_SCRATCH, "one byte of scratch too few");
+    CHECK(h3k_matmul(&a) == H3K_BAD_SCRATCH, "one byte of scratch too few");
     a = good, a.call.scratch = NULL;
-    CHECK(h3k_matmul_q8_0(&a) == H3K_BAD_SCRATCH, "no scratch");
+    CHECK(h3k_matmul(&a) == H3K_BAD_SCRATCH, "no scratch");
     a = good, a.k = 63;
-    CHECK(h3k_matmul_q8_0(&a) == H3K_BAD_ARGUMENT, "63 elements are no q8_0 row");
+    CHECK(h3k_matmul(&a) == H3K_BAD_ARGUMENT, "63 elements are no q8_0 row");
     a = good, a.ldy = 3;
-    CHECK(h3k_matmul_q8_0(&a) == H3K_BAD_ARGUMENT, "rows of y overlap");
+    CHECK(h3k_matmul(&a) == H3K_BAD_ARGUMENT, "rows of y overlap");
     a = good, a.x = NULL;
-    CHECK(h3k_matmul_q8_0(&a) == H3K_BAD_ARGUMENT, "x is null");
+    CHECK(h3k_matmul(&a) == H3K_BAD_ARGUMENT, "x is null");
     a = good, a.activation = 9;
-    CHECK(h3k_matmul_q8_0(&a) == H3K_BAD_ARGUMENT, "unknown activation");
+    CHECK(h3k_matmul(&a) == H3K_BAD_ARGUMENT, "unknown activation");
     a = good, a.activation = H3K_ACTIVATION_SWIGLU;
-    CHECK(h3k_matmul_q8_0(&a) == H3K_BAD_ARGUMENT, "swiglu without values");
+    CHECK(h3k_matmul(&a) == H3K_BAD_ARGUMENT, "swiglu without values");
     a = good, a.m = 0;
-    CHECK(h3k_matmul_q8_0(&a) == H3K_OK, "no rows are no work");
+    CHECK(h3k_matmul(&a) == H3K_OK, "no rows are no work");
     int32_t cancel = 1;
     a = good, a.call.cancel = &cancel;
-    CHECK(h3k_matmul_q8_0(&a) == H3K_CANCELLED, "a set flag cancels");
+    CHECK(h3k_matmul(&a) == H3K_CANCELLED, "a set flag cancels");
     close_call(&good.call);
     free_problem(&p);
 }

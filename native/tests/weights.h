@@ -4,7 +4,7 @@
 
 #include "check.h"
 
-/* In the order of H3K_FOR_EVERY_FORMAT. */
+/* The numbers of h3k_format_id. */
 typedef enum { F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, FORMAT_COUNT } format_id;
 
 static const char *const format_names[FORMAT_COUNT] = {

@@ -27,6 +27,7 @@ DECLARED = {
     "h3k_isa_name",
     "h3k_isa_offered",
     "h3k_isa_choose",
+    "h3k_packing",
 }
 ZIG_EXTRAS = {"__dso_handle", "_mh_dylib_header"}  # zig's linker exports these two always
 

@@ -16,6 +16,9 @@ VALUES = {
     "head_dim": (4, 12, 64, 100, 128, 256),
     "channels": (1, 4, 7, 24, 193, 1536),
     "frames": (1, 5),
+    "rows": (0, 1, 17, 1024),
+    "columns": (1, 255, 256, 257, 14336),
+    "packing": (0, 1, 2, 3),
     "positions": (1, 4095, 4096, 4097, 65536),
 }
 
@@ -29,5 +32,5 @@ def test_python_and_the_library_give_the_same_size(symbol):
         assert mirror(**dict(zip(arguments, values, strict=True))) == library.size(symbol, *values), values
 
 
-def test_matmul_scratch_of_one_thread_is_its_four_buffers_and_one_cache_line():
-    assert sizes.matmul_scratch_bytes(1) == 4 * (64 * 256 + 8 * 256 + 2 * 192 * 64) + 64
+def test_matmul_scratch_of_one_thread_is_sums_panel_results_and_one_cache_line():
+    assert sizes.matmul_scratch_bytes(1) == 4 * (512 * 64 + 256 * 256) + 32768 + 64
