@@ -6,17 +6,6 @@
 #include "big.h"
 #include "weights.h"
 
-typedef h3k_status matmul_entry(const h3k_matmul_args *a);
-typedef h3k_status embedding_entry(const h3k_embedding_args *a);
-
-#define MATMUL(name) h3k_matmul_##name,
-#define EMBEDDING(name) h3k_embedding_##name,
-static matmul_entry *const matmuls[FORMAT_COUNT] = {MATMUL(f32) MATMUL(f16) MATMUL(bf16) MATMUL(q8_0) MATMUL(q4_0)
-    MATMUL(q4_1) MATMUL(q5_0) MATMUL(q5_1) MATMUL(q2_k) MATMUL(q3_k) MATMUL(q4_k) MATMUL(q5_k) MATMUL(q6_k)};
-static embedding_entry *const embeddings[FORMAT_COUNT] = {EMBEDDING(f32) EMBEDDING(f16) EMBEDDING(bf16) EMBEDDING(q8_0)
-    EMBEDDING(q4_0) EMBEDDING(q4_1) EMBEDDING(q5_0) EMBEDDING(q5_1) EMBEDDING(q2_k) EMBEDDING(q3_k) EMBEDDING(q4_k)
-    EMBEDDING(q5_k) EMBEDDING(q6_k)};
-
 /* `rows` rows, the first in the last `given` of them. */
 static uint8_t *weights_ending_in(const uint8_t *last, int64_t given, int64_t rows, int64_t row_bytes)
 {
@@ -25,7 +14,8 @@ static uint8_t *weights_ending_in(const uint8_t *last, int64_t given, int64_t ro
     return weights;
 }
 
-static void weights_beyond_4_gib(format_id format)
+/* packed_rows: three rows of 1024 for the integer product, or null. */
+static void weights_beyond_4_gib(format_id format, const void *packed_rows)
 {
     enum { M = 3, K = 1024, LAST = 70 };
     int64_t row_bytes = row_bytes_of(format, K), n = ((int64_t)1 << 32) / row_bytes + LAST + 1;
@@ -33,13 +23,15 @@ static void weights_beyond_4_gib(format_id format)
     float *x = some_floats(M * K), *bias = some_floats(LAST), y[M * LAST];
     h3k_matmul_args small = {.call = sparse_call(sizeof small, h3k_matmul_scratch_bytes(1)), .x = x, .w = last,
                              .w_value = last, .bias = bias, .y = y, .m = M, .n = LAST, .k = K, .ldy = LAST,
-                             .activation = H3K_ACTIVATION_SWIGLU};
+                             .format = (int32_t)format, .activation = H3K_ACTIVATION_SWIGLU};
+    if (packed_rows != NULL)
+        small.x = NULL, small.packed = packed_rows, small.mode = H3K_MODE_EXACT;
     h3k_matmul_args big = small;
     big.n = big.ldy = n;
     big.w = big.w_value = weights_ending_in(last, LAST, n, row_bytes);
     big.bias = ending_in(bias, LAST, n);
     big.y = sparse_floats(M * n);
-    CHECK(matmuls[format](&small) == H3K_OK && matmuls[format](&big) == H3K_OK, "%s runs", format_names[format]);
+    CHECK(h3k_matmul(&small) == H3K_OK && h3k_matmul(&big) == H3K_OK, "%s runs", format_names[format]);
     for (int64_t i = 0; i < M - 1; i++)
         CHECK(same_bits(big.y + (i + 1) * n - LAST, y + i * LAST, LAST), "matmul_%s, row %d", format_names[format],
               (int)i);
@@ -54,12 +46,12 @@ static void rows_of_x_and_y_beyond_2_31_elements(format_id format)
     uint8_t *w = random_weights(format, N, K);
     float *x = some_floats(LAST * K), *y = sparse_floats(LAST * LDY);
     h3k_matmul_args small = {.call = sparse_call(sizeof small, h3k_matmul_scratch_bytes(1)), .x = x, .w = w, .y = y,
-                             .m = LAST, .n = N, .k = K, .ldy = LDY};
+                             .m = LAST, .n = N, .k = K, .ldy = LDY, .format = (int32_t)format};
     h3k_matmul_args big = small;
     big.m = m;
     big.x = ending_in(x, LAST * K, m * K);
     big.y = sparse_floats(m * LDY);
-    CHECK(matmuls[format](&small) == H3K_OK && matmuls[format](&big) == H3K_OK, "%s runs", format_names[format]);
+    CHECK(h3k_matmul(&small) == H3K_OK && h3k_matmul(&big) == H3K_OK, "%s runs", format_names[format]);
     check_ends_match("matmul", big.y, m * LDY, y, LAST * LDY, LAST * LDY);
     free(w);
 }
@@ -74,16 +66,32 @@ static void rows_of_y_4_gib_apart(void)
     h3k_matmul_args big = small;
     big.ldy = ldy;
     big.y = sparse_floats(M * ldy);
-    CHECK(h3k_matmul_f32(&small) == H3K_OK && h3k_matmul_f32(&big) == H3K_OK, "rows 4 GiB apart");
+    CHECK(h3k_matmul(&small) == H3K_OK && h3k_matmul(&big) == H3K_OK, "rows 4 GiB apart");
     for (int64_t i = 0; i < M; i++)
         CHECK(same_bits(big.y + i * ldy, y + i * N, N), "row %d", (int)i);
     release_all();
 }
 
+static void integer_weights_beyond_4_gib(void)
+{
+    enum { M = 3, K = 1024 };
+    int32_t packing = h3k_packing(H3K_FORMAT_Q4_K, H3K_MODE_EXACT);
+    if (packing == H3K_PACKING_NONE)
+        return;
+    float *x = random_floats(M * K);
+    void *packed = aligned_alloc(64, (size_t)h3k_packed_bytes(M, K, packing));
+    h3k_pack_rows_args a = {.call = {.args_bytes = sizeof a}, .x = x, .packed = packed, .rows = M, .columns = K,
+                            .packing = packing};
+    CHECK(h3k_pack_rows(&a) == H3K_OK, "the rows pack");
+    weights_beyond_4_gib(Q4_K, packed);
+    free(x), free(packed);
+}
+
 static void products_reach_far(void)
 {
     for (format_id format = F32; format < FORMAT_COUNT; format++)
-        weights_beyond_4_gib(format);
+        weights_beyond_4_gib(format, NULL);
+    integer_weights_beyond_4_gib();
     rows_of_x_and_y_beyond_2_31_elements(F32);
     rows_of_x_and_y_beyond_2_31_elements(Q8_0);
     rows_of_y_4_gib_apart();
@@ -100,12 +108,12 @@ static void tables_beyond_4_gib(format_id format)
     for (int64_t i = 0; i < LAST; i++)
         ids[rows - LAST + i] = (int32_t)(FIRST + table_rows - LAST + small_ids[i]);
     h3k_embedding_args small = {.call = sparse_call(sizeof small, 0), .ids = small_ids, .table = last, .y = small_y,
-                                .rows = LAST, .columns = COLUMNS, .table_rows = LAST};
+                                .rows = LAST, .columns = COLUMNS, .table_rows = LAST, .format = (int32_t)format};
     h3k_embedding_args big = small;
     big.table = weights_ending_in(last, LAST, table_rows, row_bytes);
     big.ids = ids, big.rows = rows, big.first_row = FIRST, big.table_rows = table_rows;
     big.y = sparse_floats(rows * COLUMNS);
-    CHECK(embeddings[format](&small) == H3K_OK && embeddings[format](&big) == H3K_OK, "%s runs", format_names[format]);
+    CHECK(h3k_embedding(&small) == H3K_OK && h3k_embedding(&big) == H3K_OK, "%s runs", format_names[format]);
     check_ends_match(format_names[format], big.y, rows * COLUMNS, small_y, LAST * COLUMNS, LAST * COLUMNS);
     free(last);
 }
