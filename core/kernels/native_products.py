@@ -13,7 +13,7 @@ import numpy as np
 from core.errors import KernelError
 from core.kernels import sizes
 from core.kernels.backend import Accuracy, Activation
-from core.kernels.matrix import SCALED_FORMATS, Matrix, RowSpan, WeightFormat
+from core.kernels.matrix import Matrix, RowSpan, WeightFormat
 from core.kernels.native_scratch import Scratch, aligned_empty
 
 ACTIVATION_CODES = {activation: code for code, activation in enumerate(Activation)}  # h3k_activation
@@ -45,14 +45,10 @@ class NativeProducts:
         y = aligned_empty((len(ids), table.columns))
         first_row = 0
         for span in table.spans:
-            arrays = {"ids": ids, "table": span.data, "y": y}
+            arrays = {"ids": ids, "table": span.data, "scales": span.scales, "y": y}
             numbers = {"table_rows": span.rows, "first_row": first_row, "table_bytes": span.data.size}
-            if span.format in SCALED_FORMATS:
-                arrays["scales"] = span.scales
-                numbers |= {"scales_row": span.first_row, "scale": span.scale}
-                self.run(f"h3k_embedding_{span.format.label}", arrays, numbers)
-            else:
-                self.run("h3k_embedding", arrays, numbers | {"format": FORMAT_CODES[span.format]})
+            numbers |= {"scales_row": _scales_row(span), "scale": span.scale, "format": FORMAT_CODES[span.format]}
+            self.run("h3k_embedding", arrays, numbers)
             first_row += span.rows
         if table.rotation:  # rows stored rotated are undone by the same rotation, before the scale of the columns
             self.run("h3k_rotate_rows", {"x": y, "y": y}, {"group": table.rotation})
@@ -153,12 +149,16 @@ class NativeProducts:
     def _matmul(self, call: "_Linear", spans: tuple[RowSpan, ...], biases: tuple, y: np.ndarray | PackedRows) -> None:
         """One call: spans and biases are those of w, and of w_value for SWIGLU."""
         span, rows = spans[0], call.inputs.x.shape[0]
-        arrays = {"w": span.data, "bias": biases[0]}
+        arrays = {"w": span.data, "w_scales": span.scales, "bias": biases[0]}
+        numbers = {"w_scales_row": _scales_row(span), "w_scale": span.scale}
+        numbers |= {"w_value_scales_row": 0, "w_value_scale": 0.0}
         if call.activation is Activation.SWIGLU:
-            arrays |= {"w_value": spans[1].data, "bias_value": biases[1]}
+            value = spans[1]
+            arrays |= {"w_value": value.data, "w_value_scales": value.scales, "bias_value": biases[1]}
+            numbers |= {"w_value_scales_row": _scales_row(value), "w_value_scale": value.scale}
         packing = self._packing(span, call.accuracy)
         arrays["x" if packing == PACKING_NONE else "packed"] = self._input(call.inputs, packing)
-        numbers = {"m": rows, "n": span.rows, "k": call.inputs.x.shape[1], "w_bytes": span.data.size}
+        numbers |= {"m": rows, "n": span.rows, "k": call.inputs.x.shape[1], "w_bytes": span.data.size}
         numbers |= {"format": FORMAT_CODES[span.format], "mode": MODE_CODES[call.accuracy]}
         numbers |= {"activation": ACTIVATION_CODES[call.activation]}
         if isinstance(y, PackedRows):
@@ -209,6 +209,11 @@ class _Linear:
     inputs: _Inputs
     accuracy: Accuracy
     activation: Activation
+
+
+def _scales_row(span: RowSpan) -> int:
+    """The row of the scales that belongs to the first row of the span; 0 where there are none."""
+    return 0 if span.scales is None else span.first_row
 
 
 def _paired_spans(gate: Matrix, value: Matrix) -> list[tuple[RowSpan, RowSpan]]:

@@ -74,6 +74,9 @@ typedef enum h3k_format_id {
     H3K_FORMAT_Q4_K = 10,
     H3K_FORMAT_Q5_K = 11,
     H3K_FORMAT_Q6_K = 12,
+    H3K_FORMAT_I8_ROW = 13, /* these have scales that lie apart from the rows, at any alignment: */
+    H3K_FORMAT_F8_E4M3 = 14,
+    H3K_FORMAT_NVFP4 = 15,
 } h3k_format_id;
 
 /* ---- matmul.c
@@ -128,11 +131,15 @@ typedef struct h3k_matmul_args {
     const void *packed;      /* x packed, else null */
     const void *w;           /* [n, k] */
     const void *w_value;     /* SWIGLU only, else null */
+    const void *w_scales;    /* formats with scales apart: f32 per row (null: w_scale alone), nvfp4: tiles; else null */
+    const void *w_value_scales;
     const float *bias;       /* [n] or null */
     const float *bias_value; /* SWIGLU only, or null */
     float *y;                /* [m, n], row stride ldy >= n, or null: */
     void *packed_y;          /* [m, n] packed as packing_y: integer modes only */
     int64_t m, n, k, ldy;
+    int64_t w_scales_row, w_value_scales_row; /* the row of the scales that belongs to row 0 of the weight */
+    float w_scale, w_value_scale;             /* factor of the whole weight, formats with scales apart only */
     int32_t format, mode, activation, packing_y;
 } h3k_matmul_args;
 
@@ -146,10 +153,11 @@ typedef struct h3k_embedding_args {
     h3k_call call;
     const int32_t *ids; /* [rows] */
     const void *table;  /* [table_rows, columns] */
+    const void *scales; /* as w_scales of h3k_matmul_args */
     float *y;           /* [rows, columns] */
-    int64_t rows, columns, table_rows, first_row;
+    int64_t rows, columns, table_rows, first_row, scales_row;
+    float scale;
     int32_t format;
-    int32_t reserved; /* 0 */
 } h3k_embedding_args;
 
 H3K_API h3k_status h3k_embedding(const h3k_embedding_args *a);

@@ -7,7 +7,9 @@
 #define H3K_BLOCKS_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "h3k.h"
 
@@ -104,6 +106,31 @@ typedef struct {
 } h3k_block_q6_k;
 static_assert(sizeof(h3k_block_q6_k) == 210, "q6_k block");
 
+/* ---- formats whose scales lie in a tensor of their own (unpack_schemes.c)
+ * i8_row   8 bits per weight, an f32 per row or none:   w = q * (row_scale * scale), q signed
+ * f8_e4m3  8 bits per weight, an f32 per row or none:   w = q * (row_scale * scale);
+ *          q: sign, four bits of exponent with bias 7, three of mantissa; 0x7f and 0xff are NaN, there is no infinity
+ * nvfp4    4.5 bits per weight, blocks of 16:           w = q * (block_scale * scale), block_scale f8_e4m3
+ *          8 bytes per block, elements 2j and 2j + 1 in the high and the low nibble of byte j (not low first);
+ *          q of e2m1: sign, two bits of exponent with bias 1, one of mantissa: 0 0.5 1 1.5 2 3 4 6
+ *          Block scales lie in tiles of 128 rows by 4 blocks, tiles of the first 128 rows first, left to right:
+ *          byte 512 tile + 16 (row % 32) + 4 (row % 128 / 32) + block % 4, padded to whole tiles. */
+#define H3K_NVFP4_BLOCK 16
+#define H3K_NVFP4_BLOCK_BYTES 8
+#define H3K_NVFP4_TILE_ROWS 128
+#define H3K_NVFP4_TILE_BLOCKS 4
+#define H3K_NVFP4_TILE_BYTES 512
+
+extern const float h3k_e4m3_values[256]; /* by code; looking up is faster than computing in portable C */
+extern const float h3k_e2m1_values[16];
+
+/* The scales of a weight whose rows do not carry them. `bytes` at any address. */
+typedef struct {
+    const uint8_t *bytes; /* f32 per row, or the tiles of nvfp4; null (not for nvfp4): `scale` alone */
+    int64_t first_row;    /* the row of `bytes` that belongs to row 0 of the weight */
+    float scale;          /* of the whole tensor */
+} h3k_scales;
+
 /* The largest block; unpack runs start at a multiple of it. */
 #define H3K_CHUNK 256
 
@@ -114,6 +141,7 @@ typedef struct {
     const h3k_format *format;
     const uint8_t *data; /* row 0 */
     int64_t k;
+    h3k_scales scales; /* of the formats that have them */
 } h3k_weight;
 
 /* out[0..count-1] = elements start.. of a row, start % H3K_CHUNK == 0, start + count <= k. */
@@ -131,46 +159,7 @@ struct h3k_format {
 extern const h3k_format h3k_format_f32, h3k_format_f16, h3k_format_bf16;
 extern const h3k_format h3k_format_q8_0, h3k_format_q4_0, h3k_format_q4_1, h3k_format_q5_0, h3k_format_q5_1;
 extern const h3k_format h3k_format_q2_k, h3k_format_q3_k, h3k_format_q4_k, h3k_format_q5_k, h3k_format_q6_k;
-
-/* ---- formats whose scales lie in a tensor of their own (unpack_schemes.c)
- * i8_row   8 bits per weight and an f32 per row:            w = q * (row_scale * scale), q signed
- * f8_e4m3  8 bits per weight and an f32 per row or none:    w = q * (row_scale * scale);
- *          q: sign, four bits of exponent with bias 7, three of mantissa; 0x7f and 0xff are NaN, there is no infinity
- * nvfp4    4.5 bits per weight, blocks of 16:               w = q * (block_scale * scale), block_scale f8_e4m3
- *          8 bytes per block, elements 2j and 2j + 1 in the high and the low nibble of byte j (not low first);
- *          q of e2m1: sign, two bits of exponent with bias 1, one of mantissa: 0 0.5 1 1.5 2 3 4 6
- *          Block scales lie in tiles of 128 rows by 4 blocks, tiles of the first 128 rows first, left to right:
- *          byte 512 tile + 16 (row % 32) + 4 (row % 128 / 32) + block % 4, padded to whole tiles. */
-#define H3K_NVFP4_BLOCK 16
-#define H3K_NVFP4_BLOCK_BYTES 8
-#define H3K_NVFP4_TILE_ROWS 128
-#define H3K_NVFP4_TILE_BLOCKS 4
-#define H3K_NVFP4_TILE_BYTES 512
-
-extern const float h3k_e4m3_values[256]; /* by code; looking up is faster than computing in portable C */
-extern const float h3k_e2m1_values[16];
-
-/* The scales of a weight whose rows do not carry them. `bytes` at any address. */
-typedef struct h3k_scales {
-    const uint8_t *bytes; /* f32 per row, or the tiles of nvfp4; null (not for nvfp4): `scale` alone */
-    int64_t first_row;    /* the row of `bytes` that belongs to row 0 of the weight */
-    float scale;          /* of the whole tensor */
-} h3k_scales;
-
-/* out[0..count-1] = elements start.. of row `row` of weight rows of `columns` elements at w. start and count are
- * multiples of the block, start + count <= columns. */
-typedef void h3k_unpack_scaled(const uint8_t *restrict w, const h3k_scales *scales, int64_t columns, int64_t row,
-                               int64_t start, int64_t count, float *restrict out);
-
-extern h3k_unpack_scaled h3k_unpack_i8_row, h3k_unpack_f8_e4m3, h3k_unpack_nvfp4;
-
-/* Where the scales of blocks `block`..block+3 of a row lie, block % 4 == 0. */
-static inline int64_t h3k_nvfp4_scales_at(int64_t columns, int64_t row, int64_t block)
-{
-    int64_t blocks = columns / H3K_NVFP4_BLOCK, tiles = (blocks + H3K_NVFP4_TILE_BLOCKS - 1) / H3K_NVFP4_TILE_BLOCKS;
-    int64_t tile = row / H3K_NVFP4_TILE_ROWS * tiles + block / H3K_NVFP4_TILE_BLOCKS;
-    return tile * H3K_NVFP4_TILE_BYTES + row % 32 * 16 + row % H3K_NVFP4_TILE_ROWS / 32 * H3K_NVFP4_TILE_BLOCKS;
-}
+extern const h3k_format h3k_format_i8_row, h3k_format_f8_e4m3, h3k_format_nvfp4;
 
 /* The format with this number, or null. formats.c */
 const h3k_format *h3k_format_of(int32_t id);
@@ -183,6 +172,32 @@ static inline int64_t h3k_row_bytes(const h3k_format *format, int64_t columns)
 static inline const uint8_t *h3k_weight_row(const h3k_weight *w, int64_t row)
 {
     return w->data + row * h3k_row_bytes(w->format, w->k);
+}
+
+/* Whether scales as given suit a format. */
+static inline bool h3k_scales_fit(const h3k_format *format, const void *scales, int64_t first_row)
+{
+    if (format->id < H3K_FORMAT_I8_ROW)
+        return scales == NULL && first_row == 0;
+    return first_row >= 0 && (scales != NULL || format->id != H3K_FORMAT_NVFP4);
+}
+
+/* Scale of a row of i8_row and f8_e4m3. */
+static inline float h3k_row_scale(const h3k_weight *w, int64_t row)
+{
+    float own;
+    if (w->scales.bytes == NULL)
+        return w->scales.scale;
+    memcpy(&own, w->scales.bytes + (w->scales.first_row + row) * (int64_t)sizeof own, sizeof own);
+    return own * w->scales.scale;
+}
+
+/* The scales of blocks `block`..block+3 of a row of nvfp4, block % 4 == 0. */
+static inline const uint8_t *h3k_nvfp4_scales(const h3k_weight *w, int64_t row, int64_t block)
+{
+    const int64_t tile_columns = H3K_NVFP4_BLOCK * H3K_NVFP4_TILE_BLOCKS, r = w->scales.first_row + row;
+    int64_t tile = r / H3K_NVFP4_TILE_ROWS * ((w->k + tile_columns - 1) / tile_columns) + block / H3K_NVFP4_TILE_BLOCKS;
+    return w->scales.bytes + tile * H3K_NVFP4_TILE_BYTES + r % 32 * 16 + r % H3K_NVFP4_TILE_ROWS / 32 * 4;
 }
 
 #endif

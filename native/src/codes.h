@@ -169,7 +169,34 @@ static inline void h3k_codes_q3_k(const uint8_t *restrict b, h3k_codes *restrict
             }
 }
 
-/* Elements start..start+count of a row; the rest of the chunk becomes zero. count is a multiple of 32. */
+static inline void h3k_codes_i8_row(const h3k_weight *restrict w, int64_t row, const uint8_t *restrict b, int64_t count,
+                                    h3k_codes *restrict out)
+{
+    memcpy(out->q, b, (size_t)count);
+    out->scale[0] = h3k_row_scale(w, row);
+    out->bias[0] = 0.0f;
+}
+
+/* Twice the value plus 16, 4..28; half the scale and -16 halves undo it. */
+static inline void h3k_codes_nvfp4(const h3k_weight *restrict w, int64_t row, int64_t start, const uint8_t *restrict b,
+                                   int64_t count, h3k_codes *restrict out)
+{
+    static const int8_t codes[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
+    const uint8_t *steps = NULL;
+    for (int64_t g = 0; g < count / H3K_NVFP4_BLOCK; g++, b += H3K_NVFP4_BLOCK_BYTES) {
+        if (g % H3K_NVFP4_TILE_BLOCKS == 0)
+            steps = h3k_nvfp4_scales(w, row, start / H3K_NVFP4_BLOCK + g);
+        float scale = 0.5f * (h3k_e4m3_values[steps[g % H3K_NVFP4_TILE_BLOCKS]] * w->scales.scale);
+        out->scale[g] = scale;
+        out->bias[g] = -16.0f * scale;
+        for (int j = 0; j < H3K_NVFP4_BLOCK_BYTES; j++) {
+            out->q[16 * g + 2 * j] = codes[b[j] >> 4];
+            out->q[16 * g + 2 * j + 1] = codes[b[j] & 15];
+        }
+    }
+}
+
+/* Elements start..start+count of a row; the rest of the chunk becomes zero. count is whole blocks of the format. */
 static inline void h3k_codes_of(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count,
                                 h3k_codes *restrict out)
 {
@@ -210,13 +237,19 @@ static inline void h3k_codes_of(const h3k_weight *restrict w, int64_t row, int64
     case H3K_FORMAT_Q6_K:
         h3k_codes_q6_k(b, out);
         break;
+    case H3K_FORMAT_I8_ROW:
+        h3k_codes_i8_row(w, row, b, count, out);
+        break;
+    case H3K_FORMAT_NVFP4:
+        h3k_codes_nvfp4(w, row, start, b, count, out);
+        break;
     default:
         break;
     }
 #undef EVERY_32
     if (count < H3K_CHUNK) {
         memset(out->q + count, 0, (size_t)(H3K_CHUNK - count));
-        for (int64_t g = count / format->group; g < H3K_CHUNK / format->group; g++)
+        for (int64_t g = (count + format->group - 1) / format->group; g < H3K_CHUNK / format->group; g++)
             out->scale[g] = out->bias[g] = 0.0f;
     }
 }

@@ -22,7 +22,9 @@ int64_t h3k_matmul_scratch_bytes(int64_t threads)
 static bool has_possible_sizes(const h3k_matmul_args *a, const h3k_format *format)
 {
     return a->m >= 0 && a->n >= 1 && a->k >= 1 && a->k % format->block_elements == 0 &&
-           a->activation >= H3K_ACTIVATION_NONE && a->activation <= H3K_ACTIVATION_SWIGLU;
+           a->activation >= H3K_ACTIVATION_NONE && a->activation <= H3K_ACTIVATION_SWIGLU &&
+           h3k_scales_fit(format, a->w_scales, a->w_scales_row) &&
+           (!h3k_is_gated(a) || h3k_scales_fit(format, a->w_value_scales, a->w_value_scales_row));
 }
 
 static bool has_fitting_pointers(const h3k_matmul_args *a, int32_t packing)
@@ -52,5 +54,7 @@ h3k_status h3k_matmul(const h3k_matmul_args *a)
         .weight = {.format = format, .data = a->w, .k = a->k},
         .value = {.format = format, .data = a->w_value, .k = a->k},
     };
+    p.weight.scales = (h3k_scales){a->w_scales, a->w_scales_row, a->w_scale};
+    p.value.scales = (h3k_scales){a->w_value_scales, a->w_value_scales_row, a->w_value_scale};
     return packing == H3K_PACKING_NONE ? h3k_float_product(&p) : h3k_integer_product(&p, packing);
 }

@@ -45,10 +45,12 @@ static void embedding_rows(const void *context, int64_t task, int32_t worker)
 h3k_status h3k_embedding(const h3k_embedding_args *a)
 {
     if (a == NULL || h3k_check_call(&a->call, sizeof *a, 0) != H3K_OK || a->ids == NULL || a->table == NULL ||
-        a->y == NULL || a->rows < 0 || a->columns < 1 || a->table_rows < 0 || a->reserved != 0)
+        a->y == NULL || a->rows < 0 || a->columns < 1 || a->table_rows < 0)
         return H3K_BAD_ARGUMENT;
     lookup l = {.args = a, .table = {.format = h3k_format_of(a->format), .data = a->table, .k = a->columns}};
-    if (l.table.format == NULL || a->columns % l.table.format->block_elements != 0)
+    l.table.scales = (h3k_scales){a->scales, a->scales_row, a->scale};
+    if (l.table.format == NULL || a->columns % l.table.format->block_elements != 0 ||
+        !h3k_scales_fit(l.table.format, a->scales, a->scales_row))
         return H3K_BAD_ARGUMENT;
     return h3k_parallel_for(&a->call, h3k_ceil_div(a->rows, h3k_rows_per_task(a->columns)), embedding_rows, &l);
 }

@@ -3,10 +3,8 @@
  * The scale of the tensor times that of the row or block is rounded first, its product with the code second.
  */
 #include <math.h>
-#include <string.h>
 
 #include "blocks.h"
-#include "call.h"
 
 /* Eight codes of one exponent. */
 #define RUN(sign, unit)                                                                                                \
@@ -26,29 +24,18 @@ const float h3k_e2m1_values[16] = {
     0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f,
 };
 
-static float row_scale(const h3k_scales *scales, int64_t row)
+static void unpack_i8_row(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count, float *restrict out)
 {
-    float own;
-    if (scales->bytes == NULL)
-        return scales->scale;
-    memcpy(&own, scales->bytes + (scales->first_row + row) * (int64_t)sizeof own, sizeof own);
-    return own * scales->scale;
-}
-
-void h3k_unpack_i8_row(const uint8_t *restrict w, const h3k_scales *scales, int64_t columns, int64_t row, int64_t start,
-                       int64_t count, float *restrict out)
-{
-    const uint8_t *from = w + row * columns + start;
-    float d = row_scale(scales, row);
+    const uint8_t *from = h3k_weight_row(w, row) + start;
+    float d = h3k_row_scale(w, row);
     for (int64_t i = 0; i < count; i++)
         out[i] = d * (float)(int8_t)from[i];
 }
 
-void h3k_unpack_f8_e4m3(const uint8_t *restrict w, const h3k_scales *scales, int64_t columns, int64_t row, int64_t start,
-                        int64_t count, float *restrict out)
+static void unpack_f8_e4m3(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count, float *restrict out)
 {
-    const uint8_t *from = w + row * columns + start;
-    float d = row_scale(scales, row);
+    const uint8_t *from = h3k_weight_row(w, row) + start;
+    float d = h3k_row_scale(w, row);
     for (int64_t i = 0; i < count; i++)
         out[i] = d * h3k_e4m3_values[from[i]];
 }
@@ -64,16 +51,17 @@ static void unpack_nvfp4_block(const uint8_t *restrict from, float d, float *res
         out[j] = d * q[j];
 }
 
-void h3k_unpack_nvfp4(const uint8_t *restrict w, const h3k_scales *scales, int64_t columns, int64_t row, int64_t start,
-                      int64_t count, float *restrict out)
+static void unpack_nvfp4(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count, float *restrict out)
 {
-    const uint8_t *from = w + (row * columns + start) / 2;
-    int64_t block = start / H3K_NVFP4_BLOCK, end = block + count / H3K_NVFP4_BLOCK;
-    while (block < end) {
-        int64_t tile_start = block / H3K_NVFP4_TILE_BLOCKS * H3K_NVFP4_TILE_BLOCKS;
-        int64_t tile_end = h3k_min(end, tile_start + H3K_NVFP4_TILE_BLOCKS);
-        const uint8_t *steps = scales->bytes + h3k_nvfp4_scales_at(columns, scales->first_row + row, tile_start);
-        for (; block < tile_end; block++, from += H3K_NVFP4_BLOCK_BYTES, out += H3K_NVFP4_BLOCK)
-            unpack_nvfp4_block(from, h3k_e4m3_values[steps[block - tile_start]] * scales->scale, out);
+    const uint8_t *from = h3k_weight_row(w, row) + start / 2, *steps = NULL;
+    int64_t first = start / H3K_NVFP4_BLOCK, end = first + count / H3K_NVFP4_BLOCK;
+    for (int64_t block = first; block < end; block++, from += H3K_NVFP4_BLOCK_BYTES, out += H3K_NVFP4_BLOCK) {
+        if (block % H3K_NVFP4_TILE_BLOCKS == 0) /* start is a multiple of H3K_CHUNK, so the first block is, too */
+            steps = h3k_nvfp4_scales(w, row, block);
+        unpack_nvfp4_block(from, h3k_e4m3_values[steps[block % H3K_NVFP4_TILE_BLOCKS]] * w->scales.scale, out);
     }
 }
+
+const h3k_format h3k_format_i8_row = {H3K_FORMAT_I8_ROW, 1, 1, 8, H3K_CHUNK, unpack_i8_row};
+const h3k_format h3k_format_f8_e4m3 = {H3K_FORMAT_F8_E4M3, 1, 1, 0, 0, unpack_f8_e4m3};
+const h3k_format h3k_format_nvfp4 = {H3K_FORMAT_NVFP4, 16, 8, 5, 16, unpack_nvfp4};

@@ -1,10 +1,10 @@
-/* The formats whose scales lie apart, element by element: the embedding entries against the formulas in float64.
+/* The formats whose scales lie apart, element by element: the embedding entry against the formulas in float64.
  *
  * Tier: independent transcription. Cannot catch a misread of the published format; tests/native compares with torch.
  */
-#include "check.h"
+#include "codes.h"
 
-typedef h3k_status embedding_function(const h3k_scaled_embedding_args *);
+#include "check.h"
 
 enum { ROWS = 150, TOTAL = 300, FIRST = 97 };
 
@@ -43,16 +43,16 @@ static double nvfp4_value(const uint8_t *w, const void *scales, int64_t columns,
 
 typedef struct {
     const char *name;
-    embedding_function *embedding;
+    int32_t format;
     double (*value)(const uint8_t *, const void *, int64_t, int64_t, int64_t, float);
     int64_t columns, row_bytes, scales_bytes;
 } scheme;
 
 static const scheme schemes[] = {
-    {"i8_row", h3k_embedding_i8_row, i8_value, 193, 193, TOTAL * 4},
-    {"f8_e4m3", h3k_embedding_f8_e4m3, f8_value, 193, 193, TOTAL * 4},
-    {"nvfp4", h3k_embedding_nvfp4, nvfp4_value, 144, 72, 3 * 3 * 512},
-    {"nvfp4", h3k_embedding_nvfp4, nvfp4_value, 16, 8, 3 * 512},
+    {"i8_row", H3K_FORMAT_I8_ROW, i8_value, 193, 193, TOTAL * 4},
+    {"f8_e4m3", H3K_FORMAT_F8_E4M3, f8_value, 193, 193, TOTAL * 4},
+    {"nvfp4", H3K_FORMAT_NVFP4, nvfp4_value, 144, 72, 3 * 3 * 512},
+    {"nvfp4", H3K_FORMAT_NVFP4, nvfp4_value, 16, 8, 3 * 512},
 };
 
 static h3k_status unpack(const scheme *s, const uint8_t *table, const void *scales, float scale, float *y)
@@ -60,10 +60,10 @@ static h3k_status unpack(const scheme *s, const uint8_t *table, const void *scal
     int32_t ids[ROWS];
     for (int32_t i = 0; i < ROWS; i++)
         ids[i] = i;
-    h3k_scaled_embedding_args a = {.call = open_call(sizeof a, 2, 0), .ids = ids, .table = table, .scales = scales,
-                                   .y = y, .rows = ROWS, .columns = s->columns, .table_rows = ROWS,
-                                   .scales_row = FIRST, .scale = scale};
-    h3k_status status = s->embedding(&a);
+    h3k_embedding_args a = {.call = open_call(sizeof a, 2, 0), .ids = ids, .table = table, .scales = scales,
+                            .y = y, .rows = ROWS, .columns = s->columns, .table_rows = ROWS,
+                            .scales_row = FIRST, .scale = scale, .format = s->format};
+    h3k_status status = h3k_embedding(&a);
     close_call(&a.call);
     return status;
 }
@@ -117,9 +117,34 @@ static void rows_unpack_exactly_at_any_address(const scheme *s)
     free(table), free(scales), free(y), free(again);
 }
 
+/* Chunks of a row of 320 columns: one whole, one that ends early. */
+static void integer_forms_have_the_values(const h3k_format *format, const void *scales)
+{
+    enum { COLUMNS = 320 };
+    uint8_t table[2 * COLUMNS];
+    for (size_t i = 0; i < sizeof table; i++)
+        table[i] = (uint8_t)random_bits();
+    h3k_weight w = {.format = format, .data = table, .k = COLUMNS, .scales = {scales, FIRST, 0.371f}};
+    int64_t wrong = 0;
+    for (int64_t row = 0; row < 2; row++)
+        for (int64_t start = 0; start < COLUMNS; start += H3K_CHUNK) {
+            int64_t count = start == 0 ? H3K_CHUNK : COLUMNS - H3K_CHUNK;
+            float values[H3K_CHUNK] = {0};
+            h3k_codes codes;
+            format->unpack(&w, row, start, count, values);
+            h3k_codes_of(&w, row, start, count, &codes);
+            for (int i = 0; i < H3K_CHUNK; i++) {
+                int g = i / format->group, code = codes.q[i];
+                wrong += values[i] != (float)((double)codes.scale[g] * code + (double)codes.bias[g]);
+                wrong += format->code_bits < 8 && (code < 0 || code >= 1 << format->code_bits);
+            }
+        }
+    CHECK(wrong == 0, "format %d: %d elements differ from their integer form", (int)format->id, (int)wrong);
+}
+
 static void every_f8_code_has_its_value(void)
 {
-    static const scheme row = {"f8_e4m3", h3k_embedding_f8_e4m3, f8_value, 256, 256, 0};
+    static const scheme row = {"f8_e4m3", H3K_FORMAT_F8_E4M3, f8_value, 256, 256, 0};
     uint8_t *table = get_memory(ROWS * 256);
     float *y = blank_floats(ROWS * 256);
     for (int i = 0; i < ROWS * 256; i++)
@@ -139,18 +164,27 @@ static void impossible_arguments_are_refused(void)
     int32_t id = 0;
     uint8_t table[24] = {0}, scales[512] = {0};
     float y[24];
-    h3k_scaled_embedding_args a = {.call = {.args_bytes = sizeof a}, .ids = &id, .table = table, .scales = scales,
-                                   .y = y, .rows = 1, .columns = 24, .table_rows = 1, .scale = 1};
-    CHECK(h3k_embedding_nvfp4(&a) == H3K_BAD_ARGUMENT, "24 columns are no whole blocks");
-    CHECK(h3k_embedding_i8_row(&a) == H3K_OK, "24 columns of bytes");
+    h3k_embedding_args a = {.call = {.args_bytes = sizeof a}, .ids = &id, .table = table, .scales = scales,
+                            .y = y, .rows = 1, .columns = 24, .table_rows = 1, .scale = 1,
+                            .format = H3K_FORMAT_NVFP4};
+    CHECK(h3k_embedding(&a) == H3K_BAD_ARGUMENT, "24 columns are no whole blocks");
+    a.format = H3K_FORMAT_I8_ROW;
+    CHECK(h3k_embedding(&a) == H3K_OK, "24 columns of bytes");
     a.scales_row = -1;
-    CHECK(h3k_embedding_i8_row(&a) == H3K_BAD_ARGUMENT, "a scale before the first");
+    CHECK(h3k_embedding(&a) == H3K_BAD_ARGUMENT, "a scale before the first");
+    a.scales_row = 0, a.format = H3K_FORMAT_BF16, a.columns = 12;
+    CHECK(h3k_embedding(&a) == H3K_BAD_ARGUMENT, "scales of a format that has none");
 }
 
 int main(void)
 {
     for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
         rows_unpack_exactly_at_any_address(&schemes[i]);
+    static uint8_t tiles[2 * 5 * 512];
+    memset(tiles, 0x3c, sizeof tiles); /* 1.5 */
+    tiles[5 * 512 / 2] = 0x29;
+    integer_forms_have_the_values(&h3k_format_nvfp4, tiles);
+    integer_forms_have_the_values(&h3k_format_i8_row, NULL);
     every_f8_code_has_its_value();
     impossible_arguments_are_refused();
     return finish("schemes");

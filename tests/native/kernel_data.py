@@ -6,7 +6,7 @@ Errors are shares of what rounding can see: the sum of absolute terms for a prod
 import numpy as np
 import torch
 
-from core.kernels.matrix import BLOCK_FORMATS, Matrix, RowSpan, WeightFormat
+from core.kernels.matrix import SCALED_FORMATS, Matrix, RowSpan, WeightFormat
 
 # float32 sums of runs of 256 terms, whatever the format: weights are expanded exactly.
 PRODUCT_TOLERANCE = dict.fromkeys(WeightFormat, 1e-6)
@@ -15,7 +15,7 @@ NORM_TOLERANCE = 5e-7  # float64 statistics, at most four float32 roundings
 ROWS_TOLERANCE = 0.0  # copies and exact expansion
 
 LENGTHS = (1, 17, 193, 1023)
-FORMATS = BLOCK_FORMATS
+FORMATS = tuple(WeightFormat)
 
 # Where the 16-bit scale, and the minimum where there is one, lie in a block.
 HALVES = {
@@ -107,6 +107,8 @@ def at_offset(data: np.ndarray, offset: int) -> np.ndarray:
 
 def random_matrix(format: WeightFormat, rows: int, columns: int, *, seed: int = 0, offset: int = 0) -> Matrix:
     """A matrix of one span at any byte offset."""
+    if format in SCALED_FORMATS:
+        return Matrix("weight", columns, (scheme_span(format, rows, columns, seed=seed),))
     data = at_offset(random_bytes(format, rows, columns, seed=seed), offset)
     return Matrix("weight", columns, (RowSpan(format, data, rows),))
 

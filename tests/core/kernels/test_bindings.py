@@ -75,7 +75,9 @@ def test_numbers_must_be_given_and_agree_with_the_arrays():
 def test_a_column_slice_gives_its_row_stride_where_the_kernel_takes_one():
     matmul, whole = ENTRIES["h3k_matmul"], floats(3, 9)
     given = {"x": floats(3, 2), "w": np.zeros(32, np.uint8), "y": whole[:, 2:6]}
-    numbers = {"n": 4, "w_bytes": 32} | dict.fromkeys(("format", "mode", "activation", "packing_y"), 0)
+    others = ("format", "mode", "activation", "packing_y")
+    scales = ("w_scales_row", "w_value_scales_row", "w_scale", "w_value_scale")
+    numbers = {"n": 4, "w_bytes": 32} | dict.fromkeys(others + scales, 0)
     assert check_arguments(matmul, given, numbers)["ldy"] == 9
     assert check_arguments(matmul, given | {"y": floats(3, 4)}, numbers)["ldy"] == 4
     with pytest.raises(KernelError, match="expected C-contiguous"):

@@ -91,7 +91,7 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(backend):
 
 
 def test_spans_of_several_formats_fill_their_columns(backend):
-    rows = (1, 7, 8, 9, 65, 4, 3, 2, 11, 16, 5, 17, 6)
+    rows = (1, 7, 8, 9, 65, 4, 3, 2, 11, 16, 5, 17, 6, 12, 19, 1)
     parts = [random_matrix(f, count, 256, seed=count) for f, count in zip(FORMATS, rows, strict=True)]
     matrix, x, bias = Matrix.stack("mixed", parts), normal(23, 256), normal(sum(rows))
     expected, magnitude = product(x, matrix, bias)
