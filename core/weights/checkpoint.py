@@ -20,7 +20,7 @@ from core.weights.discovery import find_groups, read_json, walk
 from core.weights.provenance import FileGroup, is_interleaved, partition, sigma_shifts
 from core.weights.source import CanonicalTensor, MappedSource, canonical_tensors
 
-READABLE_HINT = f"Use a file in {', '.join(weight_format.name for weight_format in BLOCK_FORMATS)}."
+READABLE_HINT = f"Use a file in {', '.join(weight_format.name for weight_format in BLOCK_FORMATS)}, INT8, FP8 or NVFP4."
 PARTS_HINT = "A model needs a denoiser, a text encoder, a video VAE and an audio VAE; add the missing files."
 LATENT_RGB_NAME = "latent_rgb.json"
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from core.errors import CheckpointError
 from core.kernels.matrix import WeightFormat
+from core.weights.schemes import with_schemes
 from core.weights.tensor_file import StoredTensor, TensorFile, incomplete, map_file
 
 MAX_HEADER_BYTES = 100_000_000  # limit of the format
@@ -20,7 +21,9 @@ DTYPE_BYTES = {
     "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2, "I8": 1,
     "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
 }  # fmt: skip
-FORMATS = {"F32": WeightFormat.F32, "F16": WeightFormat.F16, "BF16": WeightFormat.BF16}
+FORMATS = {
+    "F32": WeightFormat.F32, "F16": WeightFormat.F16, "BF16": WeightFormat.BF16, "F8_E4M3": WeightFormat.F8_E4M3,
+}  # fmt: skip
 
 
 def is_safetensors(head: bytes) -> bool:
@@ -52,8 +55,8 @@ def open_safetensors(path: Path) -> TensorFile:
         for name, (dtype, shape, begin, end) in layout.items()
     }  # fmt: skip
     return TensorFile(
-        path=path, container="safetensors", size_bytes=size, mapping=mapping, tensors=tensors, metadata=metadata,
-        header_digest=digest, data_start=data_start,
+        path=path, container="safetensors", size_bytes=size, mapping=mapping, tensors=with_schemes(path, tensors),
+        metadata=metadata, header_digest=digest, data_start=data_start,
     )  # fmt: skip
 
 

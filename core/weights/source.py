@@ -12,7 +12,7 @@ import numpy as np
 
 from core.errors import CheckpointError
 from core.kernels.matrix import Matrix
-from core.kernels.reference_dequant import expand
+from core.kernels.reference_dequant import restore
 from core.weights.names import NameTable, Rows, Rule, without_prefix
 from core.weights.tensor_file import StoredTensor, TensorFile
 
@@ -44,7 +44,7 @@ class CanonicalTensor:
 
     @property
     def stored_bytes(self) -> int:
-        return sum(part.tensor.data.size for part in self.parts)
+        return sum(part.tensor.stored_bytes for part in self.parts)
 
     @property
     def unreadable(self) -> str:
@@ -117,7 +117,7 @@ class MappedSource:
     def values(self, name: str) -> np.ndarray:
         """A tensor as float32 in its canonical shape; an aligned float32 tensor is a read-only view of the file."""
         tensor = self._readable(name)
-        stored = [expand(part.tensor.as_matrix()).reshape(part.tensor.shape) for part in tensor.parts]
+        stored = [restore(part.tensor.as_matrix()).reshape(part.tensor.shape) for part in tensor.parts]
         if tensor.rows is Rows.WEIGHT_NORM:
             return fold_weight_norm(*stored)
         whole = stored[0] if len(stored) == 1 else np.concatenate(stored)

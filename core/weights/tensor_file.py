@@ -17,6 +17,7 @@ import numpy as np
 
 from core.errors import CheckpointError
 from core.kernels.matrix import Matrix, RowSpan, WeightFormat
+from core.kernels.reference_dequant import expand
 
 REDOWNLOAD_HINT = "Download the file again."
 SAMPLES, SAMPLE_BYTES = 256, 4096  # pages hashed per file: all of a small one, a spread over a large one
@@ -31,6 +32,12 @@ class StoredTensor:
     shape:  outermost axis first
     data:   1-D uint8 view of the mapping
     offset: position of `data` in the file, bytes
+
+    Of a weight whose scales lie in tensors of their own (core/weights/schemes.py):
+    scales:    a number for each row, or the block scales of NVFP4
+    scale:     one number for all
+    rotation:  group of the rotation of the input, 0 for none
+    pre_scale: what the columns of the input are multiplied by
     """
 
     name: str
@@ -39,6 +46,15 @@ class StoredTensor:
     shape: tuple[int, ...]
     data: np.ndarray
     offset: int
+    scales: "StoredTensor | None" = None
+    scale: "StoredTensor | None" = None
+    rotation: int = 0
+    pre_scale: "StoredTensor | None" = None
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes in the file, scales included."""
+        return self.data.size + sum(side.data.size for side in (self.scales, self.scale, self.pre_scale) if side)
 
     @property
     def is_flattened(self) -> bool:
@@ -49,7 +65,21 @@ class StoredTensor:
         """The tensor as rows along its last axis (one row of everything when blocks cross the rows)."""
         columns = prod(self.shape) if self.is_flattened else self.shape[-1] if self.shape else 1
         rows = prod(self.shape) // columns if columns else 0
-        return Matrix(self.name, columns, (RowSpan(self.format, self.data, rows),))
+        scale = 1.0 if self.scale is None else float(self.scale.floats()[0])
+        span = RowSpan(self.format, self.data, rows, scales=self._scale_bytes(), scale=scale)
+        pre_scale = None if self.pre_scale is None else self.pre_scale.floats()
+        return Matrix(self.name, columns, (span,), rotation=self.rotation, pre_scale=pre_scale)
+
+    def floats(self) -> np.ndarray:
+        """All elements as float32 [n]."""
+        return expand(self.as_matrix()).reshape(-1)
+
+    def _scale_bytes(self) -> np.ndarray | None:
+        """`scales` as a span wants them: float32 rows, or block scales as they are."""
+        if self.scales is None:
+            return None
+        in_place = self.format is WeightFormat.NVFP4 or self.scales.format is WeightFormat.F32
+        return self.scales.data if in_place else self.scales.floats().view(np.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -361,7 +361,7 @@ def test_formats_without_a_kernel_are_refused_with_a_hint(tmp_path):
     with pytest.raises(CheckpointError, match=message) as caught:
         open_model_set(folder)
     assert caught.value.hint == (
-        "Use a file in F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K."
+        "Use a file in F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, INT8, FP8 or NVFP4."
     )
 
 

@@ -180,7 +180,10 @@ def weight_normed_audio(tensors: Tensors, g_name: str = "weight_g", v_name: str 
 def save(path: Path, tensors: Tensors, metadata: dict | None = None, dtype: torch.dtype | None = None) -> Path:
     """Write with the safetensors package."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    state = {name: torch.from_numpy(np.array(value, order="C")) for name, value in tensors.items()}
+    state = {
+        name: value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value, order="C"))
+        for name, value in tensors.items()
+    }
     save_file({name: value.to(dtype) if dtype else value for name, value in state.items()}, path, metadata=metadata)
     return path
 
