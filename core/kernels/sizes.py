@@ -10,7 +10,7 @@ PANEL_COLUMNS = 8
 CHUNK = 256  # elements of k that are unpacked at once
 
 MATMUL_BLOCK_M, MATMUL_BLOCK_N = 192, 64  # float32 product
-INTEGER_BLOCK_M, INTEGER_PACKED_BLOCK_M, INTEGER_SUB_BLOCK, INTEGER_PANEL_BYTES = 512, 256, 64, 32 * 1024
+INTEGER_BLOCK_M, INTEGER_SUB_BLOCK, INTEGER_PANEL_BYTES = 256, 128, 32 * 1024
 CHUNK_BYTES = {0: 0, 1: 384, 2: 640, 3: 640}  # of one row's chunk, by h3k_packing_kind
 ATTENTION_BLOCK_Q, ATTENTION_BLOCK_K = 96, 64
 CONV_TILE_ROWS, CONV_TILE_COLUMNS = 64, 128
@@ -28,7 +28,7 @@ def matmul_scratch_bytes(threads: int) -> int:
     """Per thread the larger of two: the float32 product's panels, eight unpacked rows and two accumulator tiles; the
     integer product's sums, one panel and the results that wait to be packed."""
     floats = MATMUL_BLOCK_N * CHUNK + PANEL_COLUMNS * CHUNK + 2 * MATMUL_BLOCK_M * MATMUL_BLOCK_N
-    integer_floats = INTEGER_BLOCK_M * INTEGER_SUB_BLOCK + INTEGER_PACKED_BLOCK_M * CHUNK
+    integer_floats = INTEGER_BLOCK_M * (INTEGER_SUB_BLOCK + CHUNK)
     slot_bytes = max(floats * FLOAT_BYTES, integer_floats * FLOAT_BYTES + INTEGER_PANEL_BYTES)
     return slots_bytes(slot_bytes, threads)
 

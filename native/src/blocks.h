@@ -151,8 +151,9 @@ struct h3k_format {
     int32_t id; /* H3K_FORMAT_* */
     int32_t block_elements, block_bytes;
     /* As integers w = scale * code + bias (codes.h), one scale for `group` elements: 4, 5 or 6 bits are unsigned and below
-     * 16, 32 or 64, 8 bits are signed. 0: the format has no integer form. */
-    int32_t code_bits, group;
+     * 16, 32 or 64, 8 bits are signed and without bias. 0: the format has no integer form.
+     * zero: the code that means nothing, bias = -zero * scale; 0 for biases of their own. */
+    int32_t code_bits, group, zero;
     h3k_unpack *unpack;
 };
 

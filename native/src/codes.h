@@ -19,20 +19,16 @@ typedef struct {
     float scale[H3K_MAX_GROUPS], bias[H3K_MAX_GROUPS];
 } h3k_codes;
 
-static inline float h3k_load_f16(const uint8_t *from)
-{
-    uint16_t half;
-    memcpy(&half, from, sizeof half);
-    return h3k_float_of_f16(half);
-}
+typedef uint8_t h3k_u8x16 __attribute__((vector_size(16)));
 
 /* The low, then the high nibbles of 16 bytes. */
 static inline void h3k_nibbles16(const uint8_t *restrict qs, int8_t *restrict q)
 {
-    for (int j = 0; j < 16; j++) {
-        q[j] = (int8_t)(qs[j] & 15);
-        q[j + 16] = (int8_t)(qs[j] >> 4);
-    }
+    h3k_u8x16 bytes;
+    memcpy(&bytes, qs, sizeof bytes);
+    h3k_u8x16 low = bytes & 15, high = bytes >> 4;
+    memcpy(q, &low, sizeof low);
+    memcpy(q + 16, &high, sizeof high);
 }
 
 static inline void h3k_codes_q8_0(const uint8_t *restrict b, int g, h3k_codes *restrict out)
@@ -57,12 +53,20 @@ static inline void h3k_codes_q4_1(const uint8_t *restrict b, int g, h3k_codes *r
     h3k_nibbles16(b + 4, out->q + 32 * g);
 }
 
-/* Bit j of qh is bit 4 of element j. */
-static inline void h3k_fifth_bits(const uint8_t *restrict qh, int8_t *restrict q)
+/* Nibbles as above with a fifth bit: bit j of qh belongs to element j. */
+static inline void h3k_fives32(const uint8_t *restrict qh, const uint8_t *restrict qs, int8_t *restrict q)
 {
-    for (int byte = 0; byte < 4; byte++)
-        for (int j = 0; j < 8; j++)
-            q[8 * byte + j] = (int8_t)(q[8 * byte + j] | (qh[byte] >> j & 1) << 4);
+    const h3k_u8x16 bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    h3k_u8x16 bytes, spread[2];
+    memcpy(&bytes, qs, sizeof bytes);
+    for (int half = 0; half < 2; half++) {
+        uint8_t a = qh[2 * half], b = qh[2 * half + 1];
+        spread[half] = (h3k_u8x16){a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b};
+    }
+    h3k_u8x16 low = (bytes & 15) | ((h3k_u8x16)((spread[0] & bit) != 0) & 16);
+    h3k_u8x16 high = (bytes >> 4) | ((h3k_u8x16)((spread[1] & bit) != 0) & 16);
+    memcpy(q, &low, sizeof low);
+    memcpy(q + 16, &high, sizeof high);
 }
 
 static inline void h3k_codes_q5_0(const uint8_t *restrict b, int g, h3k_codes *restrict out)
@@ -70,16 +74,14 @@ static inline void h3k_codes_q5_0(const uint8_t *restrict b, int g, h3k_codes *r
     float d = h3k_load_f16(b);
     out->scale[g] = d;
     out->bias[g] = -16.0f * d;
-    h3k_nibbles16(b + 6, out->q + 32 * g);
-    h3k_fifth_bits(b + 2, out->q + 32 * g);
+    h3k_fives32(b + 2, b + 6, out->q + 32 * g);
 }
 
 static inline void h3k_codes_q5_1(const uint8_t *restrict b, int g, h3k_codes *restrict out)
 {
     out->scale[g] = h3k_load_f16(b);
     out->bias[g] = h3k_load_f16(b + 2);
-    h3k_nibbles16(b + 8, out->q + 32 * g);
-    h3k_fifth_bits(b + 4, out->q + 32 * g);
+    h3k_fives32(b + 4, b + 8, out->q + 32 * g);
 }
 
 /* Scales and minima of q4_k and q5_k: the twelve bytes of blocks.h. */

@@ -65,7 +65,7 @@ typedef struct {
 } h3k_panel_source;
 
 struct h3k_integer_kernels {
-    int32_t panel_columns; /* 64 is a multiple of it */
+    int32_t panel_columns; /* divides 64 */
     /* What x is packed as for this format and mode; NONE: the float product serves it. */
     int32_t (*packing)(const h3k_format *format, int32_t mode);
     /* One row's chunk of `count` <= 256 floats into the layout of `packing`, zeros behind. */

@@ -4,22 +4,20 @@
 #ifndef H3K_INTEGER_PANEL_H
 #define H3K_INTEGER_PANEL_H
 
-#include <math.h>
-
-#include "integer.h"
+#include "integer_pack.h"
 
 typedef uint32_t h3k_u32x4 __attribute__((vector_size(16)));
 
-/* quads[k / 4][column][4] = rows[column][k]: four rows of 16 bytes at a time, `columns` a multiple of four. */
-static inline void h3k_interleave_quads(int8_t (*restrict rows)[H3K_CHUNK], int columns, uint8_t *restrict quads)
+/* quads[k / 4][column][4] = rows[column].q[k]: four rows of 16 bytes at a time, `columns` a multiple of four. */
+static inline void h3k_interleave_quads(const h3k_codes *restrict rows, int columns, uint8_t *restrict quads)
 {
     for (int j = 0; j < columns; j += 4)
         for (int k = 0; k < H3K_CHUNK; k += 16) {
             h3k_u32x4 a, b, c, d;
-            memcpy(&a, &rows[j][k], 16);
-            memcpy(&b, &rows[j + 1][k], 16);
-            memcpy(&c, &rows[j + 2][k], 16);
-            memcpy(&d, &rows[j + 3][k], 16);
+            memcpy(&a, rows[j].q + k, 16);
+            memcpy(&b, rows[j + 1].q + k, 16);
+            memcpy(&c, rows[j + 2].q + k, 16);
+            memcpy(&d, rows[j + 3].q + k, 16);
             h3k_u32x4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
             h3k_u32x4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
             h3k_u32x4 quad[4] = {
@@ -35,18 +33,12 @@ static inline void h3k_interleave_quads(int8_t (*restrict rows)[H3K_CHUNK], int 
 static inline void h3k_requantise(const h3k_weight *restrict w, int64_t row, int64_t start, int64_t count,
                                   h3k_codes *restrict out)
 {
-    float values[H3K_CHUNK] = {0};
+    float values[H3K_CHUNK];
+    int32_t q[H3K_CHUNK];
     w->format->unpack(w, row, start, count, values);
-    float largest = 0.0f, poison = 0.0f;
-    for (int i = 0; i < H3K_CHUNK; i++) {
-        float magnitude = values[i] < 0 ? -values[i] : values[i];
-        largest = magnitude > largest ? magnitude : largest;
-        poison += values[i] * 0.0f;
-    }
-    float inverse = largest > 1e-30f && poison == 0.0f ? 127.0f / largest : 0.0f;
+    out->scale[0] = h3k_round_chunk(values, count, H3K_LIMIT_I8, q);
     for (int i = 0; i < H3K_CHUNK; i++)
-        out->q[i] = (int8_t)(h3k_bits_of_float(values[i] * inverse + 12582912.0f) - 0x4b400000u);
-    out->scale[0] = (inverse > 0.0f ? largest / 127.0f : 0.0f) + poison;
+        out->q[i] = (int8_t)q[i];
     out->bias[0] = 0.0f;
 }
 

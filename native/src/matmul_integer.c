@@ -1,7 +1,7 @@
 /* The product in integers: for each chunk of 256 a panel of weights is unpacked into the first-level cache and multiplied
  * with all rows of the block.
  *
- * A task is BLOCK_M rows by `columns` results, worked off in sub-blocks of 64 weight rows (32 gates and their 32 values for
+ * A task is BLOCK_M rows by block_n results, worked off in sub-blocks of 128 weight rows (64 gates and their 64 values for
  * SWIGLU). The sums of a sub-block stay in the second-level cache over all chunks. When the result is to be packed again
  * a task covers whole chunks of 256 results, so that their scale is known before anything leaves the caches.
  */
@@ -9,21 +9,20 @@
 #include "integer.h"
 #include "matmul.h"
 
-#define BLOCK_M 512
-#define PACKED_BLOCK_M 256 /* of a task that packs: its results wait in scratch */
-#define SUB_BLOCK 64
+#define BLOCK_M 256
+#define SUB_BLOCK 128
 
 typedef struct {
     alignas(64) float sums[BLOCK_M * SUB_BLOCK];
     alignas(64) uint8_t panel[H3K_PANEL_BYTES];
-    alignas(64) float results[PACKED_BLOCK_M * H3K_CHUNK];
+    alignas(64) float results[BLOCK_M * H3K_CHUNK]; /* of a task that packs */
 } slot;
 
 typedef struct {
     const h3k_product *product;
     const h3k_integer_kernels *kernels;
     int32_t packing;
-    int64_t block_m, block_n, blocks_n;
+    int64_t block_n, blocks_n;
 } problem;
 
 /* Rows m0.. by results n0.. of one task or sub-block. */
@@ -91,8 +90,8 @@ static void run_task(const void *context, int64_t task, int32_t worker)
     const problem *p = context;
     const h3k_matmul_args *a = p->product->args;
     slot *s = (slot *)(void *)h3k_slot(a->call.scratch, sizeof(slot), worker);
-    span at = {.m0 = task / p->blocks_n * p->block_m, .n0 = task % p->blocks_n * p->block_n};
-    at.rows = h3k_min(p->block_m, a->m - at.m0);
+    span at = {.m0 = task / p->blocks_n * BLOCK_M, .n0 = task % p->blocks_n * p->block_n};
+    at.rows = h3k_min(BLOCK_M, a->m - at.m0);
     at.columns = h3k_min(p->block_n, a->n - at.n0);
     const int64_t step = h3k_is_gated(a) ? SUB_BLOCK / 2 : SUB_BLOCK;
     for (int64_t j = 0; j < at.columns; j += step) {
@@ -116,10 +115,9 @@ h3k_status h3k_integer_product(const h3k_product *product, int32_t packing)
 {
     const h3k_matmul_args *a = product->args;
     problem p = {.product = product, .kernels = h3k_kernels_chosen()->integer, .packing = packing};
-    p.block_m = a->packed_y == NULL ? BLOCK_M : PACKED_BLOCK_M;
     p.block_n = a->packed_y != NULL ? H3K_CHUNK : h3k_is_gated(a) ? SUB_BLOCK / 2 : SUB_BLOCK;
     p.blocks_n = h3k_ceil_div(a->n, p.block_n);
-    return h3k_parallel_for(&a->call, h3k_ceil_div(a->m, p.block_m) * p.blocks_n, run_task, &p);
+    return h3k_parallel_for(&a->call, h3k_ceil_div(a->m, BLOCK_M) * p.blocks_n, run_task, &p);
 }
 
 /* ---- packing of x */

@@ -115,11 +115,11 @@ static void unpack_q5_1(const h3k_weight *restrict w, int64_t row, int64_t start
     }
 }
 
-const h3k_format h3k_format_f32 = {H3K_FORMAT_F32, 1, 4, 0, 0, unpack_f32};
-const h3k_format h3k_format_f16 = {H3K_FORMAT_F16, 1, 2, 0, 0, unpack_f16};
-const h3k_format h3k_format_bf16 = {H3K_FORMAT_BF16, 1, 2, 0, 0, unpack_bf16};
-const h3k_format h3k_format_q8_0 = {H3K_FORMAT_Q8_0, 32, 34, 8, 32, unpack_q8_0};
-const h3k_format h3k_format_q4_0 = {H3K_FORMAT_Q4_0, 32, 18, 4, 32, unpack_q4_0};
-const h3k_format h3k_format_q4_1 = {H3K_FORMAT_Q4_1, 32, 20, 4, 32, unpack_q4_1};
-const h3k_format h3k_format_q5_0 = {H3K_FORMAT_Q5_0, 32, 22, 5, 32, unpack_q5_0};
-const h3k_format h3k_format_q5_1 = {H3K_FORMAT_Q5_1, 32, 24, 5, 32, unpack_q5_1};
+const h3k_format h3k_format_f32 = {H3K_FORMAT_F32, 1, 4, 0, 0, 0, unpack_f32};
+const h3k_format h3k_format_f16 = {H3K_FORMAT_F16, 1, 2, 0, 0, 0, unpack_f16};
+const h3k_format h3k_format_bf16 = {H3K_FORMAT_BF16, 1, 2, 0, 0, 0, unpack_bf16};
+const h3k_format h3k_format_q8_0 = {H3K_FORMAT_Q8_0, 32, 34, 8, 32, 0, unpack_q8_0};
+const h3k_format h3k_format_q4_0 = {H3K_FORMAT_Q4_0, 32, 18, 4, 32, 8, unpack_q4_0};
+const h3k_format h3k_format_q4_1 = {H3K_FORMAT_Q4_1, 32, 20, 4, 32, 0, unpack_q4_1};
+const h3k_format h3k_format_q5_0 = {H3K_FORMAT_Q5_0, 32, 22, 5, 32, 16, unpack_q5_0};
+const h3k_format h3k_format_q5_1 = {H3K_FORMAT_Q5_1, 32, 24, 5, 32, 0, unpack_q5_1};

@@ -139,8 +139,8 @@ static void unpack_q6_k(const h3k_weight *restrict w, int64_t row, int64_t start
     }
 }
 
-const h3k_format h3k_format_q2_k = {H3K_FORMAT_Q2_K, 256, 84, 4, 16, unpack_q2_k};
-const h3k_format h3k_format_q3_k = {H3K_FORMAT_Q3_K, 256, 110, 4, 16, unpack_q3_k};
-const h3k_format h3k_format_q4_k = {H3K_FORMAT_Q4_K, 256, 144, 4, 32, unpack_q4_k};
-const h3k_format h3k_format_q5_k = {H3K_FORMAT_Q5_K, 256, 176, 5, 32, unpack_q5_k};
-const h3k_format h3k_format_q6_k = {H3K_FORMAT_Q6_K, 256, 210, 6, 16, unpack_q6_k};
+const h3k_format h3k_format_q2_k = {H3K_FORMAT_Q2_K, 256, 84, 4, 16, 0, unpack_q2_k};
+const h3k_format h3k_format_q3_k = {H3K_FORMAT_Q3_K, 256, 110, 4, 16, 4, unpack_q3_k};
+const h3k_format h3k_format_q4_k = {H3K_FORMAT_Q4_K, 256, 144, 4, 32, 0, unpack_q4_k};
+const h3k_format h3k_format_q5_k = {H3K_FORMAT_Q5_K, 256, 176, 5, 32, 0, unpack_q5_k};
+const h3k_format h3k_format_q6_k = {H3K_FORMAT_Q6_K, 256, 210, 6, 16, 32, unpack_q6_k};

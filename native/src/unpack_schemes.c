@@ -62,6 +62,6 @@ static void unpack_nvfp4(const h3k_weight *restrict w, int64_t row, int64_t star
     }
 }
 
-const h3k_format h3k_format_i8_row = {H3K_FORMAT_I8_ROW, 1, 1, 8, H3K_CHUNK, unpack_i8_row};
-const h3k_format h3k_format_f8_e4m3 = {H3K_FORMAT_F8_E4M3, 1, 1, 0, 0, unpack_f8_e4m3};
-const h3k_format h3k_format_nvfp4 = {H3K_FORMAT_NVFP4, 16, 8, 5, 16, unpack_nvfp4};
+const h3k_format h3k_format_i8_row = {H3K_FORMAT_I8_ROW, 1, 1, 8, H3K_CHUNK, 0, unpack_i8_row};
+const h3k_format h3k_format_f8_e4m3 = {H3K_FORMAT_F8_E4M3, 1, 1, 0, 0, 0, unpack_f8_e4m3};
+const h3k_format h3k_format_nvfp4 = {H3K_FORMAT_NVFP4, 16, 8, 5, 16, 16, unpack_nvfp4};

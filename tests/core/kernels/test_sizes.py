@@ -33,4 +33,4 @@ def test_python_and_the_library_give_the_same_size(symbol):
 
 
 def test_matmul_scratch_of_one_thread_is_sums_panel_results_and_one_cache_line():
-    assert sizes.matmul_scratch_bytes(1) == 4 * (512 * 64 + 256 * 256) + 32768 + 64
+    assert sizes.matmul_scratch_bytes(1) == 4 * (256 * 128 + 256 * 256) + 32768 + 64
