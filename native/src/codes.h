@@ -57,14 +57,12 @@ static inline void h3k_codes_q4_1(const uint8_t *restrict b, int g, h3k_codes *r
 static inline void h3k_fives32(const uint8_t *restrict qh, const uint8_t *restrict qs, int8_t *restrict q)
 {
     const h3k_u8x16 bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-    h3k_u8x16 bytes, spread[2];
+    h3k_u8x16 bytes, all = {qh[0], qh[1], qh[2], qh[3]};
     memcpy(&bytes, qs, sizeof bytes);
-    for (int half = 0; half < 2; half++) {
-        uint8_t a = qh[2 * half], b = qh[2 * half + 1];
-        spread[half] = (h3k_u8x16){a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b};
-    }
-    h3k_u8x16 low = (bytes & 15) | ((h3k_u8x16)((spread[0] & bit) != 0) & 16);
-    h3k_u8x16 high = (bytes >> 4) | ((h3k_u8x16)((spread[1] & bit) != 0) & 16);
+    h3k_u8x16 first = __builtin_shufflevector(all, all, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    h3k_u8x16 second = __builtin_shufflevector(all, all, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    h3k_u8x16 low = (bytes & 15) | ((h3k_u8x16)((first & bit) != 0) & 16);
+    h3k_u8x16 high = (bytes >> 4) | ((h3k_u8x16)((second & bit) != 0) & 16);
     memcpy(q, &low, sizeof low);
     memcpy(q + 16, &high, sizeof high);
 }
@@ -84,16 +82,21 @@ static inline void h3k_codes_q5_1(const uint8_t *restrict b, int g, h3k_codes *r
     h3k_fives32(b + 4, b + 8, out->q + 32 * g);
 }
 
-/* Scales and minima of q4_k and q5_k: the twelve bytes of blocks.h. */
+/* Scales and minima of q4_k and q5_k: the twelve bytes of blocks.h, four at a time. */
 static inline void h3k_scales_k(const uint8_t *restrict b, h3k_codes *restrict out)
 {
     float d = h3k_load_f16(b), dmin = h3k_load_f16(b + 2);
-    const uint8_t *s = b + 4;
+    uint32_t s[3], packed[4];
+    memcpy(s, b + 4, sizeof s);
+    packed[0] = s[0] & 0x3f3f3f3f;
+    packed[1] = (s[2] & 0x0f0f0f0f) | (s[0] >> 6 & 0x03030303) << 4;
+    packed[2] = s[1] & 0x3f3f3f3f;
+    packed[3] = (s[2] >> 4 & 0x0f0f0f0f) | (s[1] >> 6 & 0x03030303) << 4;
+    uint8_t bytes[16];
+    memcpy(bytes, packed, sizeof bytes);
     for (int g = 0; g < 8; g++) {
-        int scale = g < 4 ? s[g] & 63 : (s[g + 4] & 15) | (s[g - 4] >> 6) << 4;
-        int min = g < 4 ? s[g + 4] & 63 : (s[g + 4] >> 4) | (s[g] >> 6) << 4;
-        out->scale[g] = d * (float)scale;
-        out->bias[g] = -(dmin * (float)min);
+        out->scale[g] = d * (float)bytes[g];
+        out->bias[g] = -(dmin * (float)bytes[8 + g]);
     }
 }
 

@@ -8,24 +8,30 @@
 
 typedef uint32_t h3k_u32x4 __attribute__((vector_size(16)));
 
-/* quads[k / 4][column][4] = rows[column].q[k]: four rows of 16 bytes at a time, `columns` a multiple of four. */
-static inline void h3k_interleave_quads(const h3k_codes *restrict rows, int columns, uint8_t *restrict quads)
+/* to[i][column] = from[column][i] for units of four bytes: columns of `bytes` bytes (a multiple of 16) that lie sizeof
+ * (h3k_codes) apart, their number a multiple of four. Serves codes (a unit is four of them) and scales alike. */
+static inline void h3k_interleave(const void *restrict from, int bytes, int columns, void *restrict to)
 {
     for (int j = 0; j < columns; j += 4)
-        for (int k = 0; k < H3K_CHUNK; k += 16) {
+        for (int k = 0; k < bytes; k += 16) {
+            const uint8_t *row = (const uint8_t *)from + (size_t)j * sizeof(h3k_codes) + k;
             h3k_u32x4 a, b, c, d;
-            memcpy(&a, rows[j].q + k, 16);
-            memcpy(&b, rows[j + 1].q + k, 16);
-            memcpy(&c, rows[j + 2].q + k, 16);
-            memcpy(&d, rows[j + 3].q + k, 16);
-            h3k_u32x4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-            h3k_u32x4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-            h3k_u32x4 quad[4] = {
-                __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
-                __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7),
+            memcpy(&a, row, 16);
+            memcpy(&b, row + sizeof(h3k_codes), 16);
+            memcpy(&c, row + 2 * sizeof(h3k_codes), 16);
+            memcpy(&d, row + 3 * sizeof(h3k_codes), 16);
+            h3k_u32x4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+            h3k_u32x4 ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+            h3k_u32x4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+            h3k_u32x4 cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+            h3k_u32x4 unit[4] = {
+                __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5),
+                __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
+                __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
+                __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7),
             };
             for (int i = 0; i < 4; i++)
-                memcpy(quads + ((k / 4 + i) * columns + j) * 4, &quad[i], 16);
+                memcpy((uint8_t *)to + ((k / 4 + i) * columns + j) * 4, &unit[i], 16);
         }
 }
 

@@ -77,6 +77,16 @@ static void centre(h3k_codes *restrict rows, int zero)
             rows[j].q[k] = (int8_t)(rows[j].q[k] - zero);
 }
 
+/* Each scale twice: for the halves of its group. */
+static void repeat_scales(h3k_codes *restrict rows)
+{
+    for (int j = 0; j < COLUMNS; j++)
+        for (int g = H3K_MAX_GROUPS - 1; g > 0; g--) {
+            rows[j].scale[g] = rows[j].scale[g / 2];
+            rows[j].bias[g] = rows[j].bias[g / 2];
+        }
+}
+
 static void fill(const h3k_panel_source *source, int32_t kind, void *restrict memory)
 {
     panel *p = memory;
@@ -95,19 +105,19 @@ static void fill(const h3k_panel_source *source, int32_t kind, void *restrict me
     p->groups = H3K_CHUNK / group * split;
     p->has_bias = format->code_bits != 8 && !requantised && (kind != H3K_PACKING_I16 || format->zero == 0);
     decode(source, requantised, rows);
-    for (int g = 0; g < p->groups; g++)
-        for (int j = 0; j < COLUMNS; j++) {
-            p->scale[g][j] = rows[j].scale[g / split];
-            p->bias[g][j] = rows[j].bias[g / split];
-        }
+    if (split == 2)
+        repeat_scales(rows);
+    h3k_interleave(rows->scale, sizeof rows->scale, COLUMNS, p->scale);
+    if (p->has_bias)
+        h3k_interleave(rows->bias, sizeof rows->bias, COLUMNS, p->bias);
     if (p->layout == WIDE) {
         if (format->zero != 0)
             centre(rows, format->zero);
         uint8_t quads[H3K_CHUNK / 4][COLUMNS][4];
-        h3k_interleave_quads(rows, COLUMNS, &quads[0][0][0]);
+        h3k_interleave(rows->q, H3K_CHUNK, COLUMNS, quads);
         widen(quads, p->pairs);
     } else
-        h3k_interleave_quads(rows, COLUMNS, &p->quads[0][0][0]);
+        h3k_interleave(rows->q, H3K_CHUNK, COLUMNS, p->quads);
 }
 
 /* ---- panels times rows */
