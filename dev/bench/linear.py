@@ -19,7 +19,7 @@ from core.kernels.backend import Accuracy, Activation
 from core.kernels.matrix import WeightFormat
 from core.kernels.native import NativeBackend
 from dev.bench import peers
-from dev.bench.machine import CORES, LimitMeter, Rates, Sampler, interleave, quiet_wall, timed
+from dev.bench.machine import CORES, LimitMeter, Rates, Sampler, becomes_quiet, interleave, quiet_wall, timed
 from dev.bench.result import Row, Section
 from dev.bench.synthetic import Rotated, copy_count, matrix, normal
 
@@ -100,7 +100,10 @@ class Bench:
             large = {f: w for f, w in weights.items() if f in plan.large_formats and name in plan.large_shapes}
             if large:
                 self.rows(f"{name} 1024", operations * 1024, large, others, plan.large_rounds)
+            if formats is plan.peered:
+                self.all_threads(name, weights, products)
             del weights, large
+            ort.clear()
             gc.collect()
         if name in plan.float_shapes:
             self.float_formats(name, weight)
@@ -125,7 +128,7 @@ class Bench:
         for m, rounds in self.plan.rounds.items():
             x = normal(m, k)
             wide, narrow = torch.from_numpy(x), torch.from_numpy(x).bfloat16()
-            fp32, bf16 = peers.torch_float([weight]), peers.torch_float(halves)
+            fp32, bf16 = peers.torch_float(_turned(weight)), peers.torch_float(halves)
             calls = {"torch fp32": lambda product=fp32, x=wide: product(x)}
             for weight_format in FLOATS:
                 rotated = Rotated(matrix(weight_format, n, k))
@@ -135,7 +138,31 @@ class Bench:
                 call = timed(lambda product=bf16, x=narrow: product(x), 2.0 * n * k * m)
                 self.measure(f"{shape} {m} float", {peers.TORCH_BF16: call}, self.plan.bf16_rounds)
 
-    # ---- fc1 with its activation, and all threads
+    def all_threads(
+        self, shape: str, weights: dict[WeightFormat, Rotated], products: dict[str, peers.Product], m: int = 256
+    ) -> None:
+        """Wall time on every core, in turns; rows say so when the machine was not quiet."""
+        n, k = SHAPES[shape]
+        x, backend = normal(m, k), NativeBackend(threads=CORES)
+        shared, quiet = torch.from_numpy(x), becomes_quiet()
+        if quiet:  # three calls each: a few copies are enough, as all the others' weights pass in between
+            products = products | {name: peers.ort_4bit(name, n, k, 3, threads=CORES) for name in peers.ort_names()}
+        calls = {name: lambda product=product: product(shared) for name, product in products.items()}
+        for weight_format, copies in weights.items():
+            calls[f"{weight_format.label} exact"] = (
+                lambda copies=copies: backend.linear(x, copies.next(), accuracy=Accuracy.EXACT)
+            )  # fmt: skip
+        seconds: dict[str, list[float]] = {name: [] for name in calls}
+        torch.set_num_threads(CORES)
+        for _ in range(3 if quiet else 0):
+            for name, call in calls.items():
+                second = quiet_wall(call)
+                seconds[name] += [] if second is None else [second]
+        torch.set_num_threads(1)
+        rates = {name: [2.0 * n * k * m / second / 1e9 for second in found] for name, found in seconds.items()}
+        self.section.rows += [_wall_row(f"{shape} {m}, {CORES} threads", name, found) for name, found in rates.items()]
+
+    # ---- fc1 with its activation
     def swiglu(self, m: int = 256) -> None:
         """fc1 and SwiGLU together; torch does the product, then silu(gate) * value."""
         n, k = SHAPES["fc1"]
@@ -153,28 +180,6 @@ class Bench:
             calls[f"{weight_format.label} exact"] = self.ours(weights, x, Accuracy.EXACT, Activation.SWIGLU)
         operations = 2.0 * n * k * m
         self.measure(f"fc1+swiglu {m}", {c: timed(call, operations) for c, call in calls.items()}, 3)
-
-    def all_threads(self, shape: str = "out", m: int = 256) -> None:
-        """Wall time on every core; rows say so when the machine was not quiet."""
-        n, k = SHAPES[shape]
-        x, backend = normal(m, k), NativeBackend(threads=CORES)
-        shared, weight = torch.from_numpy(x), torch.from_numpy(normal(n, k) * np.float32(0.02))
-        fp32 = peers.torch_float(_turned(weight))
-        calls = {"torch fp32": lambda: fp32(shared)}
-        for weight_format in (WeightFormat.Q4_K, WeightFormat.Q8_0):
-            weights = Rotated(matrix(weight_format, n, k))
-            calls[f"{weight_format.label} exact"] = (
-                lambda weights=weights: backend.linear(x, weights.next(), accuracy=Accuracy.EXACT)
-            )  # fmt: skip
-        torch.set_num_threads(CORES)
-        try:
-            for name, call in calls.items():
-                call()
-                seconds = [second for second in (quiet_wall(call) for _ in range(3)) if second is not None]
-                rates = [2.0 * n * k * m / second / 1e9 for second in seconds]
-                self.section.rows.append(_wall_row(f"{shape} {m} {CORES} threads", name, rates))
-        finally:
-            torch.set_num_threads(1)
 
 
 def _wall_row(case: str, name: str, rates: list[float]) -> Row:
@@ -207,7 +212,6 @@ def run(meter: LimitMeter, quick: bool) -> Section:
             gc.collect()
         if not quick:
             bench.swiglu()
-            bench.all_threads()
     formats = ", ".join(f.label for f in bench.plan.large_formats)
     shapes = ", ".join(bench.plan.large_shapes) or "no shape"
     bench.section.remarks.append(f"With 1024 rows only {shapes} and {formats}; bfloat16 torch only with 64 rows.")

@@ -31,6 +31,9 @@ LIMIT_OF_ISA = {  # ISA in use -> (row of the limit of int8, of fp32)
     "i8mm": ("int8_smmla", "fp32_128"),
     "dotprod": ("int8_sdot", "fp32_128"),
 }
+HOISTED = {
+    "int8_256": "int8_madd_only_256"
+}  # what the limit would be if the compiler moved the product out of the loop
 PLAIN_LIMITS = {"x86_64": ("int8_256", "fp32_256"), "arm64": ("int8_smlal", "fp32_128")}
 FLAGS = ("avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "asimddp", "i8mm")
 
@@ -67,8 +70,11 @@ class LimitMeter:
         return float(self._process.stdout.readline())
 
     def samplers(self) -> dict[str, Sampler]:
-        """The two limits as cases that take turns with others."""
-        return {"limit int8": lambda: self.ask(self.int8), "limit fp32": lambda: self.ask(self.fp32)}
+        """The limits as cases that take turns with others."""
+        rows = {"limit int8": self.int8, "limit fp32": self.fp32}
+        if self.int8 in HOISTED:
+            rows["(int8 madd+add only)"] = HOISTED[self.int8]
+        return {name: lambda row=row: self.ask(row) for name, row in rows.items()}
 
     def close(self) -> None:
         self._process.stdin.close()
@@ -107,21 +113,27 @@ def _busy_seconds() -> tuple[float, float]:
     return everybody, time.process_time()
 
 
-def quiet_wall(call: Callable[[], object], tries: int = 3) -> float | None:
-    """Wall seconds of one call during which others left the machine alone; None when no try was quiet."""
+def quiet_wall(call: Callable[[], object]) -> float | None:
+    """Wall seconds of one call; None when others used the machine meanwhile, or nobody can tell."""
     if not Path("/proc/stat").exists():
         return None
-    for _ in range(tries):
-        everybody, mine = _busy_seconds()
-        start = time.perf_counter()
-        call()
-        seconds = time.perf_counter() - start
-        everybody_after, mine_after = _busy_seconds()
-        tick = 2 / os.sysconf("SC_CLK_TCK")  # counters move in ticks
-        foreign = (everybody_after - everybody) - (mine_after - mine) - tick
-        if foreign < FOREIGN_SHARE * CORES * seconds:
-            return seconds
-    return None
+    everybody, mine = _busy_seconds()
+    start = time.perf_counter()
+    call()
+    seconds = time.perf_counter() - start
+    everybody_after, mine_after = _busy_seconds()
+    tick = 2 / os.sysconf("SC_CLK_TCK")  # counters move in ticks
+    foreign = (everybody_after - everybody) - (mine_after - mine) - tick
+    return seconds if foreign < FOREIGN_SHARE * CORES * seconds else None
+
+
+def becomes_quiet(patience_s: float = 3.0) -> bool:
+    """Whether others leave the machine alone for half a second within `patience_s`."""
+    end = time.perf_counter() + patience_s
+    while quiet_wall(lambda: time.sleep(0.5)) is None:
+        if time.perf_counter() > end:
+            return False
+    return True
 
 
 # ---- what is printed above the figures

@@ -71,12 +71,12 @@ def torch_int8(name: str, weight: torch.Tensor, count: int | None = None, *, red
     return product
 
 
-def ort_4bit(name: str, rows: int, columns: int, count: int | None = None, seed: int = 0) -> Product:
+def ort_4bit(name: str, rows: int, columns: int, count: int | None = None, *, threads: int = 1) -> Product:
     """MatMulNBits over random nibbles in blocks of 32."""
-    packed, scales = ort_weight(rows, columns, seed)
+    packed, scales = ort_weight(rows, columns)
     model = _ort_model(packed, scales, columns, ORT_LEVELS[name.rsplit(" ", 1)[1]]).SerializeToString()
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     count = copy_count(packed.nbytes) if count is None else count
     sessions = [onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]) for _ in range(count)]
@@ -84,7 +84,7 @@ def ort_4bit(name: str, rows: int, columns: int, count: int | None = None, seed:
     return lambda x: next(turns).run(None, {"x": x.numpy()})[0]
 
 
-def ort_weight(rows: int, columns: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def ort_weight(rows: int, columns: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Nibbles uint8 [rows, blocks, 16], low ones first; scales float32 [rows, blocks]. w = (nibble - 8) * scale."""
     rng, blocks = np.random.default_rng([seed, rows, columns]), columns // ORT_BLOCK
     packed = np.resize(rng.integers(0, 256, (64, blocks, ORT_BLOCK // 2), dtype=np.uint8), (rows, blocks, 16))

@@ -114,7 +114,9 @@ def main(arguments: list[str] | None = None) -> int:
     print_section(sections[0])
     meter = LimitMeter()
     for part in options.only:
+        began = time.perf_counter()
         found = PARTS[part](meter, quick)
+        found[0].remarks.append(f"This part took {time.perf_counter() - began:.0f} s.")
         for section in found:
             print_section(section)
         sections += found
