@@ -3,9 +3,14 @@
     python -m dev.bench.report [--size quick|full] [--only linear|attention|rows|block ...] [--no-fail]
 
 The last line is one JSON object; the exit code is 1 when a target is missed (0 with --no-fail).
+
+A part is a function of (meter, quick) that returns sections. `attention` and `rows` are parts when dev/bench has modules of
+these names with a function `run` that returns one section.
 """
 
 import argparse
+import importlib
+import importlib.util
 import json
 import subprocess
 import sys
@@ -45,7 +50,20 @@ def measure_block(meter: LimitMeter, quick: bool) -> list[Section]:
     return [block.run(meter, quick)]
 
 
-PARTS: dict[str, Callable[[LimitMeter, bool], list[Section]]] = {"linear": measure_linear, "block": measure_block}
+Part = Callable[[LimitMeter, bool], list[Section]]
+
+
+def _optional(name: str) -> dict[str, Part]:
+    """The part of a module of this package that may be missing."""
+    if importlib.util.find_spec(f"dev.bench.{name}") is None:
+        return {}
+    run = importlib.import_module(f"dev.bench.{name}").run
+    return {name: lambda meter, quick: [run(meter, quick)]}
+
+
+PARTS: dict[str, Part] = {
+    "linear": measure_linear, **_optional("attention"), **_optional("rows"), "block": measure_block,
+}  # fmt: skip
 
 
 # ---- printing
