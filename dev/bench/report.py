@@ -4,8 +4,8 @@
 
 The last line is one JSON object; the exit code is 1 when a target is missed (0 with --no-fail).
 
-A part is a function of (meter, quick) that returns sections. `attention` and `rows` are parts when dev/bench has modules of
-these names with a function `run` that returns one section.
+A part is a function of (meter, quick) that returns sections. `attention` and `rows` are parts when this package has
+modules of these names with a function `run` that returns one section.
 """
 
 import argparse
