@@ -6,9 +6,9 @@ unless a geometric mean is asked for.
 
 from core.kernels.matrix import WeightFormat
 from dev.bench import peers
+from dev.bench.linear import MANY_ROWS
 from dev.bench.result import Row, Section, Target, geometric_mean, worst_of
 
-MANY_ROWS = (256, 1024)
 LIMIT_SHARE = {
     WeightFormat.Q4_0: 0.60, WeightFormat.Q4_K: 0.60, WeightFormat.Q8_0: 0.60, WeightFormat.Q5_K: 0.55,
     WeightFormat.Q6_K: 0.55,

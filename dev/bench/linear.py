@@ -28,6 +28,7 @@ PEERED = (WeightFormat.Q4_0, WeightFormat.Q4_K, WeightFormat.Q8_0)  # timed besi
 OTHERS = (WeightFormat.Q5_K, WeightFormat.Q6_K)
 FLOATS = (WeightFormat.F32, WeightFormat.F16, WeightFormat.BF16)
 MOST_COPIES = 28  # of 4-bit weights of the smallest shape
+MANY_ROWS = (256, 1024)  # where all accuracies are judged
 INTEGER_MODES = (Accuracy.EXACT, Accuracy.NEAR, Accuracy.FAST)
 
 
@@ -87,38 +88,42 @@ class Bench:
     # ---- one shape
     def shape(self, name: str) -> None:
         n, k = SHAPES[name]
-        plan, operations = self.plan, 2.0 * n * k
+        plan = self.plan
         weight = torch.from_numpy(np.resize(normal(256, k) * np.float32(0.02), (n, k)))
         products = {peers.TORCH_FP32: peers.torch_float(_turned(weight))}
         products |= {peer: peers.torch_int8(peer, weight) for peer in peers.int8_names()}
-        ort = {peer: peers.ort_4bit(peer, n, k) for peer in peers.ort_names()}
-        _warm_up((products | ort).values(), k)
-        for formats, others in ((plan.peered, products | ort), (plan.others, products)):
-            weights = {f: Rotated(matrix(f, n, k)) for f in formats}
-            for m, rounds in plan.rounds.items():
-                self.rows(f"{name} {m}", operations * m, weights, others, rounds)
-            large = {f: w for f, w in weights.items() if f in plan.large_formats and name in plan.large_shapes}
-            if large:
-                self.rows(f"{name} 1024", operations * 1024, large, others, plan.large_rounds)
-            if formats is plan.peered:
-                self.all_threads(name, weights, products)
-            del weights, large
-            ort.clear()
-            gc.collect()
+        weights = {f: Rotated(matrix(f, n, k)) for f in plan.peered}
+        self.every_count(name, weights, products | {peer: peers.ort_4bit(peer, n, k) for peer in peers.ort_names()})
+        self.all_threads(name, weights, products)
+        weights.clear()
+        self.every_count(name, {f: Rotated(matrix(f, n, k)) for f in plan.others}, products)
         if name in plan.float_shapes:
             self.float_formats(name, weight)
 
+    def every_count(self, shape: str, weights: dict[WeightFormat, Rotated], products: dict[str, peers.Product]) -> None:
+        """All numbers of rows that are planned for these formats; with few rows only EXACT, as only it is judged."""
+        n, k = SHAPES[shape]
+        _warm_up(products.values(), k)
+        for m, rounds in self.plan.rounds.items():
+            modes = INTEGER_MODES if m in MANY_ROWS else INTEGER_MODES[:1]
+            self.rows(f"{shape} {m}", 2.0 * n * k * m, (weights, modes), products, rounds)
+        large = {f: w for f, w in weights.items() if f in self.plan.large_formats and shape in self.plan.large_shapes}
+        if large:
+            self.rows(f"{shape} 1024", 2.0 * n * k * 1024, (large, INTEGER_MODES), products, self.plan.large_rounds)
+        gc.collect()
+
     def rows(
-        self, case: str, operations: float, weights: dict[WeightFormat, Rotated],
+        self, case: str, operations: float, ours: tuple[dict[WeightFormat, Rotated], tuple[Accuracy, ...]],
         products: dict[str, peers.Product], rounds: int,
     ) -> None:  # fmt: skip
-        """One number of rows: all peers and all accuracies of all given formats."""
+        """One number of rows: all peers, and our formats in the accuracies of `ours`."""
+        weights, modes = ours
         x = self.backend.empty((int(case.split()[1]), next(iter(weights.values())).matrices[0].columns))
         x[:] = normal(*x.shape)
         shared = torch.from_numpy(x)
         calls = {peer: lambda product=product: product(shared) for peer, product in products.items()}
         for weight_format, copies in weights.items():
-            calls |= {f"{weight_format.label} {a.value}": self.ours(copies, x, a) for a in INTEGER_MODES}
+            calls |= {f"{weight_format.label} {a.value}": self.ours(copies, x, a) for a in modes}
         self.measure(case, {name: timed(call, operations) for name, call in calls.items()}, rounds)
 
     def float_formats(self, shape: str, weight: torch.Tensor) -> None:
