@@ -5,7 +5,7 @@
 The last line is one JSON object; the exit code is 1 when a target is missed (0 with --no-fail).
 
 A part is a function of (meter, quick) that returns sections. `attention` and `rows` are parts when this package has
-modules of these names with a function `run` that returns one section.
+modules of these names whose function `run`, called without arguments, returns one section.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def _optional(name: str) -> dict[str, Part]:
     if importlib.util.find_spec(f"dev.bench.{name}") is None:
         return {}
     run = importlib.import_module(f"dev.bench.{name}").run
-    return {name: lambda meter, quick: [run(meter, quick)]}
+    return {name: lambda meter, quick: [run()]}
 
 
 PARTS: dict[str, Part] = {
