@@ -25,7 +25,7 @@ include bundle.mk
 run: setup native ## Open the application with the embedded model
 	$(PY) app.py
 
-test: setup native ## Run all test tiers: fast, native, arm64 (qemu), browser
+test: setup native ## Run all test tiers: C kernels (sanitisers, qemu, Bochs), fast, native, browser
 	@bash dev/run_tests.sh
 
 test-fast: setup ## The fast tier only (no compiler, no browser)

@@ -46,7 +46,7 @@ linked = $(filter-out %.h $(if $(findstring /test_big_,$(1)),%/thread_pool.o),$(
 # $(call need,program,how to get it)
 need = @command -v $(1) >/dev/null || { echo "$(1) is missing: $(2)"; exit 1; }
 
-.PHONY: native bench-limits native-debug native-tsan test-native test-native-c test-arm64 native-macos
+.PHONY: native bench-limits native-debug native-tsan test-native test-native-c test-arm64 test-avx512 native-macos
 
 native: $(NATIVE_LIBRARY) ## Build the kernel library for this machine
 
@@ -131,6 +131,47 @@ build/arm64/tests/%: native/tests/%.c $(NATIVE_ARM64_SOURCES:native/src/%.c=buil
 test-arm64: $(patsubst native/tests/%.c,build/arm64/tests/%,$(NATIVE_TESTS)) ## Run the C tests as arm64 code under qemu
 	$(call need,$(ARM64_QEMU),apt-get install qemu-user-static)
 	@set -e; for cpu in $(ARM64_CPUS); do echo "== $$cpu"; for test in $^; do $(ARM64_QEMU) -cpu $$cpu $$test; done; done
+
+# ---- AVX-512 and VNNI, which few build machines have: each test becomes a ROM that the Bochs emulator runs from its reset
+# vector (dev/emulator), some hundred times slower than a processor. Sets that dispatch.c does not list are passed over.
+EMULATED_ISAS := $(filter avx512vnni avxvnni,$(shell grep -o '"avx[0-9a-z]*"' native/src/dispatch.c | tr -d '"'))
+EMULATED_TESTS := test_integer test_norm test_attention test_activation
+EMULATOR_CFLAGS := -O2 -std=gnu11 -Wall -Wextra -Werror -ffreestanding -fno-pic -fno-stack-protector -fcf-protection=none \
+  -mgeneral-regs-only -mno-red-zone
+EMULATOR_SOURCES := $(addprefix dev/emulator/,boot.S machine.c vex_vnni.c machine.ld)
+
+build/emulator/cpu_features.o: native/src/cpu_features.c $(NATIVE_HEADERS)
+	@mkdir -p $(@D)
+	@$(CC) $(NATIVE_CFLAGS) -Dh3k_has_avxvnni=h3k_cpuid_has_avxvnni -c -o $@ $<
+
+build/emulator/tests/%: native/tests/%.c dev/emulator/has_avxvnni.c build/emulator/cpu_features.o $(NATIVE_OBJECTS) \
+  $(NATIVE_HEADERS)
+	@mkdir -p $(@D)
+	@echo "  cc $@"
+	@$(CC) $(NATIVE_CFLAGS) -static -s -o $@ $(filter-out build/native/obj/cpu_features.o,$(call linked,$@,$^)) $(NATIVE_LINK)
+
+build/emulator/tests/check_machine: dev/emulator/check_machine.c
+	@mkdir -p $(@D)
+	@echo "  cc $@"
+	@$(CC) -O2 -std=c11 $(NATIVE_WARNINGS) -Werror $(NATIVE_FLAGS_avx512vnni) -static -s -o $@ $<
+
+# $(call emulated_rom,instruction set)
+define emulated_rom
+build/emulator/$(1)/%.rom: build/emulator/tests/% $(EMULATOR_SOURCES)
+	@mkdir -p $$(@D)
+	@echo "  rom $$@"
+	@$(CC) $(EMULATOR_CFLAGS) -DENVIRONMENT='"VIGNETTE_TEST_ISA=$(1)"' -DPROGRAM='"$$<"' -nostdlib -static -Wl,--build-id=none \
+	  -Wl,--no-warn-rwx-segments -Wl,-T,dev/emulator/machine.ld -o $$@.elf $$(filter-out %.ld,$$(wordlist 2,9,$$^))
+	@objcopy -O binary $$@.elf $$@
+endef
+$(foreach isa,avx512vnni avxvnni,$(eval $(call emulated_rom,$(isa))))
+
+EMULATED_ROMS := build/emulator/avx512vnni/check_machine.rom \
+  $(foreach isa,$(EMULATED_ISAS),$(EMULATED_TESTS:%=build/emulator/$(isa)/%.rom))
+
+test-avx512: $(EMULATED_ROMS) ## Run C tests of the AVX-512 and VNNI kernels in an emulator
+	$(call need,bochs,apt-get install bochs bochs-term)
+	@bash dev/emulator/run.sh $^
 
 # ---- the Mac library, built here with zig's bundled C compiler and libSystem stub
 MACOS_LIBRARY := build/macos/libh3k.dylib

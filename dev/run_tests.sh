@@ -8,6 +8,7 @@ packages=()
 command -v chromium >/dev/null || packages+=(chromium fonts-noto-cjk)
 command -v aarch64-linux-gnu-gcc >/dev/null || packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 command -v qemu-aarch64-static >/dev/null || packages+=(qemu-user-static)
+[[ $(uname -m) != x86_64 ]] || command -v bochs >/dev/null || packages+=(bochs bochs-term)
 if ((${#packages[@]})) && [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
   echo "== installing ${packages[*]}"
   { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${packages[@]}"; } \
@@ -29,6 +30,11 @@ if command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64-static
   tier arm64 make --no-print-directory test-arm64
 else
   echo "== tier arm64 skipped: needs gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"
+fi
+if [[ $(uname -m) == x86_64 ]] && command -v bochs >/dev/null; then
+  tier avx512 make --no-print-directory test-avx512
+else
+  echo "== tier avx512 skipped: needs bochs bochs-term on x86-64"
 fi
 tier fast .venv/bin/python -m pytest -q -m "not native and not browser and not arm64"
 tier native .venv/bin/python -m pytest -q -m native

@@ -33,7 +33,7 @@ int32_t h3k_pool_thread_count(const h3k_pool *pool)
 }
 
 /* One address range serves every case: qemu keeps books on each page it ever mapped. */
-#define ARENA_BYTES ((int64_t)72 << 30)
+#define ARENA_BYTES ((int64_t)80 << 30)
 static uint8_t *arena;
 static int64_t arena_used;
 

@@ -105,11 +105,21 @@ static inline double relative_error(const float *got, const double *expected, in
     return size > 0 ? sqrt(difference / size) : sqrt(difference);
 }
 
-/* Runs the claims with every variant of the inner products that this processor has. */
+/* The one instruction set to test, or null for all: set in the emulator, which has one thread and takes its time. */
+static inline const char *only_isa(void)
+{
+    return getenv("VIGNETTE_TEST_ISA");
+}
+
+/* Runs the claims with every instruction set that this processor has, or with only_isa(), which it then must have. */
 static inline void with_every_isa(void (*claims)(void))
 {
-    const char *name;
+    const char *name, *only = only_isa();
+    if (only != NULL)
+        CHECK(h3k_isa_choose(only) == H3K_OK, "%s is offered", only);
     for (int32_t i = 0; (name = h3k_isa_offered(i)) != NULL; i++) {
+        if (only != NULL && strcmp(name, only) != 0)
+            continue;
         CHECK(h3k_isa_choose(name) == H3K_OK && strcmp(h3k_isa_name(), name) == 0, "%s is chosen", name);
         claims();
     }

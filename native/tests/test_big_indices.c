@@ -87,8 +87,35 @@ static void integer_weights_beyond_4_gib(void)
     free(x), free(packed);
 }
 
+/* More than 2^32 bytes of packed rows, by either packing; `mode` says which one q8_0 takes. */
+static void packed_rows_beyond_4_gib(int32_t mode)
+{
+    enum { LAST = 37, N = 16, K = 8192 };
+    int32_t packing = h3k_packing(Q8_0, mode);
+    int64_t m = 2 * MANY / K + LAST;
+    if (packing == H3K_PACKING_NONE)
+        return;
+    uint8_t *w = random_weights(Q8_0, N, K);
+    float *x = some_floats(LAST * K), y[LAST * N];
+    h3k_pack_rows_args small_pack = {.call = sparse_call(sizeof small_pack, 0), .x = x, .rows = LAST, .columns = K,
+                                     .packed = sparse(h3k_packed_bytes(LAST, K, packing)), .packing = packing};
+    h3k_pack_rows_args big_pack = small_pack;
+    big_pack.x = ending_in(x, LAST * K, m * K), big_pack.rows = m;
+    big_pack.packed = sparse(h3k_packed_bytes(m, K, packing));
+    CHECK(h3k_pack_rows(&small_pack) == H3K_OK && h3k_pack_rows(&big_pack) == H3K_OK, "mode %d packs", (int)mode);
+    h3k_matmul_args small = {.call = sparse_call(sizeof small, h3k_matmul_scratch_bytes(1)),
+                             .packed = small_pack.packed, .w = w, .y = y, .m = LAST, .n = N, .k = K, .ldy = N, .format = Q8_0, .mode = mode};
+    h3k_matmul_args big = small;
+    big.packed = big_pack.packed, big.m = m, big.y = sparse_floats(m * N);
+    CHECK(h3k_matmul(&small) == H3K_OK && h3k_matmul(&big) == H3K_OK, "mode %d runs", (int)mode);
+    check_ends_match("packed rows", big.y, m * N, y, LAST * N, LAST * N);
+    free(w);
+}
+
 static void products_reach_far(void)
 {
+    for (int32_t mode = H3K_MODE_NEAR; mode <= H3K_MODE_FAST; mode++)
+        packed_rows_beyond_4_gib(mode);
     for (format_id format = F32; format < FORMAT_COUNT; format++)
         weights_beyond_4_gib(format, NULL);
     integer_weights_beyond_4_gib();
@@ -168,7 +195,8 @@ static void modulation_reaches_far(void)
                                     .row_index = small_index, .rows = LAST, .columns = COLUMNS, .entries = LAST,
                                     .slots = SLOTS, .shift_slot = 2, .scale_slot = 1, .eps = 1e-6};
     h3k_norm_modulate_args big = small;
-    big.x = ending_in(x, LAST * COLUMNS, rows * COLUMNS), big.y = sparse_floats(rows * COLUMNS), big.rows = rows;
+    float *far_x = ending_in(x, LAST * COLUMNS, rows * COLUMNS);
+    big.x = far_x, big.y = sparse_floats(rows * COLUMNS), big.rows = rows;
     big.table = ending_in(last, LAST * SLOTS * COLUMNS, entries * SLOTS * COLUMNS);
     big.row_index = index, big.entries = entries;
     CHECK(h3k_norm_modulate(&small) == H3K_OK && h3k_norm_modulate(&big) == H3K_OK, "norm_modulate runs");
@@ -181,6 +209,16 @@ static void modulation_reaches_far(void)
     big_gate.rows = rows, big_gate.entries = entries;
     CHECK(h3k_gated_residual(&small_gate) == H3K_OK && h3k_gated_residual(&big_gate) == H3K_OK, "gated_residual runs");
     CHECK(same_bits(big.y + (rows - LAST) * COLUMNS, y, LAST * COLUMNS), "gated_residual: the end");
+    h3k_gated_residual_norm_args small_both = {
+        .call = sparse_call(sizeof small_both, 0), .h = y, .y = x, .table = last, .norm_table = last,
+        .row_index = small_index, .normed = x, .rows = LAST, .columns = COLUMNS, .entries = LAST, .slots = SLOTS,
+        .gate_slot = 0, .shift_slot = 2, .scale_slot = 1, .eps = 1e-6};
+    h3k_gated_residual_norm_args big_both = small_both;
+    big_both.h = big.y, big_both.y = big_both.normed = far_x, big_both.table = big_both.norm_table = big.table;
+    big_both.row_index = index, big_both.rows = rows, big_both.entries = entries;
+    CHECK(h3k_gated_residual_norm(&small_both) == H3K_OK && h3k_gated_residual_norm(&big_both) == H3K_OK, "it runs");
+    CHECK(same_bits(big.y + (rows - LAST) * COLUMNS, y, LAST * COLUMNS), "gated_residual_norm: the end");
+    CHECK(same_bits(far_x + (rows - LAST) * COLUMNS, x, LAST * COLUMNS), "gated_residual_norm: the end of normed");
     h3k_scaled_residual_args small_scale = {.call = sparse_call(sizeof small_scale, 0), .h = y, .y = x, .rows = LAST,
                                             .columns = COLUMNS, .scale = 0.3f};
     h3k_scaled_residual_args big_scale = small_scale;
@@ -189,11 +227,23 @@ static void modulation_reaches_far(void)
     check_ends_match("scaled_residual", big.y, rows * COLUMNS, y, LAST * COLUMNS, LAST * COLUMNS);
 }
 
+static void rows_are_mixed_afar(void)
+{
+    float *x = some_floats(LAST * COLUMNS), *y = sparse_floats(LAST * COLUMNS);
+    h3k_rotate_rows_args small = {.call = sparse_call(sizeof small, 0), .x = x, .pre_scale = x, .y = y, .rows = LAST,
+                                  .columns = COLUMNS, .group = 256};
+    h3k_rotate_rows_args big = small;
+    big.x = ending_in(x, LAST * COLUMNS, rows * COLUMNS), big.y = sparse_floats(rows * COLUMNS), big.rows = rows;
+    CHECK(h3k_rotate_rows(&small) == H3K_OK && h3k_rotate_rows(&big) == H3K_OK, "rotate_rows runs");
+    check_ends_match("rotate_rows", big.y, rows * COLUMNS, y, LAST * COLUMNS, LAST * COLUMNS);
+}
+
 static void swiglu_counts_far(void)
 {
     int64_t given = 100, count = MANY + given;
     float *gate = some_floats(given), *value = some_floats(given), *y = sparse_floats(given);
-    h3k_swiglu_args small = {.call = sparse_call(sizeof small, 0), .gate = gate, .value = value, .y = y, .count = given};
+    h3k_swiglu_args small = {.call = sparse_call(sizeof small, 0), .gate = gate, .value = value, .y = y,
+                             .count = given};
     h3k_swiglu_args big = small;
     big.gate = ending_in(gate, given, count), big.value = ending_in(value, given, count);
     big.y = sparse_floats(count), big.count = count;
@@ -248,6 +298,7 @@ static void rows_reach_far(void)
     rows_are_taken_from_afar();
     norms_reach_far();
     modulation_reaches_far();
+    rows_are_mixed_afar();
     swiglu_counts_far();
     heads_are_rotated_afar();
 }
