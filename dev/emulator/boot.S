@@ -1,5 +1,5 @@
-/* From the reset vector to 64-bit mode with every vector register on, then machine_main(). The program to run is part of
- * the ROM (PROGRAM names its file). GDT entries lie in ROM, so their accessed bits are set from the start. */
+/* From the reset vector to 64-bit mode with every vector register on, then machine_main(). The program to run is part
+ * of the ROM (PROGRAM names its file). GDT entries lie in ROM, so their accessed bits are set from the start. */
 #define PAGE_TABLES 0x1000
 #define TASK_STATE 0x8000
 #define SEGMENT_BASE 0xffff0000

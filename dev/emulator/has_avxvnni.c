@@ -1,4 +1,4 @@
-/* The emulated machine runs AVX-VNNI (vex_vnni.c), which its CPUID does not say; native.mk renames the one that asks. */
+/* The emulated machine runs AVX-VNNI (vex_vnni.c), which its CPUID does not say; native.mk renames the asking one. */
 #include "cpu_features.h"
 
 bool h3k_has_avxvnni(void)

@@ -1,8 +1,8 @@
 /* Calls too large to run whole: sparse buffers of many GiB, and a parallel loop that runs the last tiles only.
  *
  * A test that includes this takes the place of thread_pool.c (native.mk leaves it out for test_big_*). What the last
- * tiles read is written, the rest of a buffer stays an untouched page of zeros. Results are compared with the same entry
- * on the same data in small buffers: an index that wraps at 2^31 or 2^32 reads zeros or writes elsewhere.
+ * tiles read is written, the rest of a buffer stays an untouched page of zeros. Results are compared with the same
+ * entry on the same data in small buffers: an index that wraps at 2^31 or 2^32 reads zeros or writes elsewhere.
  */
 #ifndef H3K_TESTS_BIG_H
 #define H3K_TESTS_BIG_H

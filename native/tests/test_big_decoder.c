@@ -1,7 +1,7 @@
 /* Convolutions, group norm and snake beyond 2^31 elements of input, output, weights and scratch.
  *
- * Tier: self-consistency, the small call being held by the tests of each kernel. Cannot catch an index that overflows on
- * the first tiles of a call alone.
+ * Tier: self-consistency, the small call being held by the tests of each kernel. Cannot catch an index that overflows
+ * on the first tiles of a call alone.
  */
 #include "big.h"
 

@@ -104,7 +104,8 @@ static void packed_rows_beyond_4_gib(int32_t mode)
     big_pack.packed = sparse(h3k_packed_bytes(m, K, packing));
     CHECK(h3k_pack_rows(&small_pack) == H3K_OK && h3k_pack_rows(&big_pack) == H3K_OK, "mode %d packs", (int)mode);
     h3k_matmul_args small = {.call = sparse_call(sizeof small, h3k_matmul_scratch_bytes(1)),
-                             .packed = small_pack.packed, .w = w, .y = y, .m = LAST, .n = N, .k = K, .ldy = N, .format = Q8_0, .mode = mode};
+                             .packed = small_pack.packed, .w = w, .y = y, .m = LAST, .n = N, .k = K, .ldy = N,
+                             .format = Q8_0, .mode = mode};
     h3k_matmul_args big = small;
     big.packed = big_pack.packed, big.m = m, big.y = sparse_floats(m * N);
     CHECK(h3k_matmul(&small) == H3K_OK && h3k_matmul(&big) == H3K_OK, "mode %d runs", (int)mode);
