@@ -173,7 +173,8 @@ test-avx512: $(EMULATED_ROMS) ## Run C tests of the AVX-512 and VNNI kernels in 
 	$(call need,bochs,apt-get install bochs bochs-term)
 	@bash dev/emulator/run.sh $^
 
-# ---- the Mac library, built here with zig's bundled C compiler and libSystem stub
+# ---- the Mac library, built here with zig's bundled C compiler and libSystem stub; zig names a processor, not an architecture
+zig_flags = $(patsubst -march=armv8.2-a%,-mcpu=apple_m1%,$(isa_flags))
 MACOS_LIBRARY := build/macos/libh3k.dylib
 
 native-macos: $(MACOS_LIBRARY) ## Cross-build the arm64 macOS library (needs ziglang 0.16.0)
@@ -182,7 +183,7 @@ build/macos/obj/%.o: native/src/%.c $(NATIVE_HEADERS) native.mk
 	@$(PY) -c 'import ziglang' 2>/dev/null || { echo "ziglang is missing: $(PY) -m pip install ziglang==0.16.0"; exit 1; }
 	@mkdir -p $(@D)
 	@echo "  zig cc $@"
-	@$(PY) -m ziglang cc -target aarch64-macos.14.0 $(NATIVE_CFLAGS) $(call isa_flags,$<) -c -o $@ $<
+	@$(PY) -m ziglang cc -target aarch64-macos.14.0 $(NATIVE_CFLAGS) $(call zig_flags,$<) -c -o $@ $<
 
 $(MACOS_LIBRARY): $(NATIVE_ARM64_SOURCES:native/src/%.c=build/macos/obj/%.o)
 	@echo "  zig cc $@"

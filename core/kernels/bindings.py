@@ -120,6 +120,7 @@ class Library:
         self._declare("h3k_isa_name", ctypes.c_char_p, [])
         self._declare("h3k_isa_offered", ctypes.c_char_p, [ctypes.c_int32])
         self._declare("h3k_isa_choose", ctypes.c_int32, [ctypes.c_char_p])
+        self._declare("h3k_attention_path", ctypes.c_char_p, [ctypes.c_int32, ctypes.c_int32])
         asked = os.environ.get(ISA_VARIABLE)
         if self._dll.h3k_isa_choose(asked.encode() if asked else None) != STATUS_OK:
             offered = ", ".join(self.isas_offered())
@@ -139,6 +140,10 @@ class Library:
         while name := self._dll.h3k_isa_offered(len(names)):
             names.append(name.decode("ascii"))
         return names
+
+    def attention_path(self, mode: int, *, causal: bool = False) -> str:
+        """Name of the products that attention in this mode (h3k_mode) is made of: "float", "maddubs" or others."""
+        return self._dll.h3k_attention_path(mode, int(causal)).decode("ascii")
 
     def status_name(self, status: int) -> str:
         return self._dll.h3k_status_name(status).decode("ascii")

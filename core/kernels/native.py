@@ -16,15 +16,19 @@ from core.kernels.backend import (
     AttentionMode,
     CancelFlag,
     HeadLayout,
+    KvFormat,
     Modulation,
     NextNorm,
+    Window,
 )
 from core.kernels.bindings import CallContext, Library, Pool
 from core.kernels.matrix import Matrix
 from core.kernels.native_conv import NativeConvolution
-from core.kernels.native_products import NativeProducts
+from core.kernels.native_products import MODE_CODES, NativeProducts
 from core.kernels.native_scratch import Scratch, aligned_empty
 from core.kernels.threads import default_threads
+
+KV_CODES = {kv: code for code, kv in enumerate(KvFormat)}  # h3k_kv_format
 
 
 class NativeBackend(NativeProducts, NativeConvolution):
@@ -88,9 +92,11 @@ class NativeBackend(NativeProducts, NativeConvolution):
         mode: AttentionMode = FLOAT_ATTENTION, out: np.ndarray | None = None,
     ) -> np.ndarray:  # fmt: skip
         y = self._output(out, (len(qkv), layout.heads * layout.head_dim))
-        numbers = {"heads": layout.heads, "kv_heads": layout.kv_heads, "causal": int(causal)}
+        codes = {"mode": MODE_CODES[mode.accuracy], "kv": KV_CODES[mode.kv]}
+        numbers = {"heads": layout.heads, "kv_heads": layout.kv_heads, "causal": int(causal), **codes}
+        numbers |= _window_numbers(mode.window)
         arrays = {"qkv": _split_heads(qkv, layout), "y": y.reshape(len(qkv), layout.heads, layout.head_dim)}
-        scratch_bytes = sizes.attention_scratch_bytes(layout.head_dim, self.threads)
+        scratch_bytes = sizes.attention_scratch_bytes(len(qkv), layout.head_dim, self.threads, **codes)
         self.run("h3k_attention", arrays, numbers, scratch_bytes=scratch_bytes)
         return y
 
@@ -166,6 +172,17 @@ class NativeBackend(NativeProducts, NativeConvolution):
 def _rows(array: np.ndarray) -> np.ndarray:
     """[..., channels] as [rows, channels], without a copy."""
     return array.reshape((prod(array.shape[:-1]), array.shape[-1]), copy=False)
+
+
+def _window_numbers(window: Window | None) -> dict[str, int]:
+    """Fields of the window; no rows per frame mean no window."""
+    if window is None:
+        return {"window_start": 0, "window_rows": 0, "window_radius": 0}
+    if window.rows_per_frame < 1 or window.start < 0 or window.radius < 0:
+        raise KernelError(f"{window}: expected rows_per_frame >= 1 and no negative number.")
+    return {
+        "window_start": window.start, "window_rows": window.rows_per_frame, "window_radius": window.radius,
+    }  # fmt: skip
 
 
 def _split_heads(qkv: np.ndarray, layout: HeadLayout) -> np.ndarray:

@@ -121,8 +121,10 @@ ENTRIES = (
         (
             read("qkv", "rows", "packed_heads", "head_dim"),
             write("y", "rows", "heads", "head_dim"),
-            *dimensions("rows heads kv_heads head_dim"),
+            *dimensions("rows heads kv_heads head_dim window_start window_rows window_radius"),
             NumberField("causal", "i32"),
+            NumberField("mode", "i32"),
+            NumberField("kv", "i32"),
             RESERVED,
         ),
     ),
@@ -212,5 +214,5 @@ ENTRIES = (
 SIZE_FUNCTIONS = (
     SizeFunction("h3k_matmul_scratch_bytes", ("threads",)),
     SizeFunction("h3k_packed_bytes", ("rows", "columns", "packing")),
-    SizeFunction("h3k_attention_scratch_bytes", ("head_dim", "threads")),
+    SizeFunction("h3k_attention_scratch_bytes", ("rows", "head_dim", "threads", "mode", "kv")),
 )

@@ -13,6 +13,7 @@ MATMUL_BLOCK_M, MATMUL_BLOCK_N = 192, 64  # float32 product
 INTEGER_BLOCK_M, INTEGER_SUB_BLOCK, INTEGER_PANEL_BYTES = 256, 128, 32 * 1024
 CHUNK_BYTES = {0: 0, 1: 384, 2: 640, 3: 640}  # of one row's chunk, by h3k_packing_kind
 ATTENTION_BLOCK_Q, ATTENTION_BLOCK_K = 96, 64
+ATTENTION_INTEGER_BLOCK_Q, ATTENTION_LANES = 48, 16
 CONV_TILE_ROWS, CONV_TILE_COLUMNS = 64, 128
 GROUP_NORM_BLOCK = 4096  # positions
 SNAKE_FLOATS, SNAKE_MIN_ROWS, SNAKE_HALO = 4096, 32, 3
@@ -38,12 +39,41 @@ def packed_bytes(rows: int, columns: int, packing: int) -> int:
     return -(-columns // CHUNK) * rows * CHUNK_BYTES[packing]
 
 
-def attention_scratch_bytes(head_dim: int, threads: int) -> int:
-    """Queries, key and value panels, scores, sums and two numbers per query row for each thread."""
+def attention_scratch_bytes(rows: int, head_dim: int, threads: int, mode: int, kv: int) -> int:
+    """Working tiles and one kept key head for each thread. mode, kv: the numbers of h3k_mode and h3k_kv_format."""
+    padded = -(-head_dim // ATTENTION_LANES) * ATTENTION_LANES
+    slot = max(_attention_float_slot(head_dim), _attention_integer_slot(padded))
+    kept = _attention_kept_bytes(rows, padded, _attention_kept_bits(mode, kv))
+    return slots_bytes(slot, threads) + threads * kept
+
+
+def _attention_float_slot(head_dim: int) -> int:
+    """Queries, key and value panels, scores, sums and two numbers per query row."""
     wide = -(-head_dim // PANEL_COLUMNS) * PANEL_COLUMNS
     floats = (ATTENTION_BLOCK_Q + ATTENTION_BLOCK_K) * (head_dim + wide)
     floats += ATTENTION_BLOCK_Q * ATTENTION_BLOCK_K + 2 * ATTENTION_BLOCK_Q
-    return slots_bytes(floats * FLOAT_BYTES, threads)
+    return floats * FLOAT_BYTES
+
+
+def _attention_integer_slot(padded: int) -> int:
+    """Sums, scores, products, seven numbers and two rows of integers per query row; panels of one tile of keys."""
+    row = (padded + ATTENTION_BLOCK_K + ATTENTION_LANES + 7) * FLOAT_BYTES + 2 * (padded + ATTENTION_BLOCK_K)
+    return ATTENTION_INTEGER_BLOCK_Q * row + 4 * ATTENTION_BLOCK_K * padded
+
+
+def _attention_kept_bits(mode: int, kv: int) -> int:
+    """Bits of a kept element, 0 where nothing is kept: integer arithmetic keeps nothing wider than its integers."""
+    bits, most = (32, 16, 8, 4)[kv], (31, 16, 8, 8)[mode]
+    return bits if bits <= most else 0 if mode == 0 else most
+
+
+def _attention_kept_bytes(rows: int, padded: int, bits: int) -> int:
+    """One head: two means, then tiles of keys and values with their scales."""
+    if bits == 0:
+        return 0
+    tile = 2 * ATTENTION_BLOCK_K * padded * bits // 8 + (2 * ATTENTION_BLOCK_K + padded) * FLOAT_BYTES
+    size = 2 * padded * FLOAT_BYTES + -(-rows // ATTENTION_BLOCK_K) * tile
+    return -(-size // SLOT_ALIGN_BYTES) * SLOT_ALIGN_BYTES
 
 
 def conv_scratch_bytes(threads: int) -> int:

@@ -176,18 +176,41 @@ H3K_API h3k_status h3k_take_rows(const h3k_take_rows_args *a);
 /* ---- attention.c
  * y[r, h, :] = sum_s softmax_s(q[r,h] . k[s,g] / sqrt(head_dim)) v[s,g],  g = h / (heads / kv_heads)
  * qkv: [rows, (heads + 2 kv_heads) * head_dim] = [q heads | k heads | v heads]; y: [rows, heads * head_dim].
- * causal: only s <= r. head_dim % 4 == 0, head_dim <= 256, heads % kv_heads == 0. No rows x rows memory. */
+ * causal: only s <= r. head_dim % 4 == 0, head_dim <= 256, heads % kv_heads == 0. No rows x rows memory.
+ *
+ * mode: NEAR multiplies int16 (13 bits and sign, exact sums), EXACT and FAST int8; FAST may give queries and keys
+ * fewer bits. Where the instruction set has no such products, or with causal, the arithmetic is FLOAT.
+ * kv: how a head's keys and values are kept while its rows are computed. Integers hold keys less their mean over the
+ * sequence with one scale per key, values less theirs with one scale per channel and 64 keys. Kept bytes per row are
+ * 2 head_dim bits / 8 + 8 + head_dim / 16 (head_dim rounded up to 16) for one key head per thread: 528 bf16 or NEAR,
+ * 272 int8, 144 int4 at head_dim 128. FLOAT with f32 keeps nothing. Integer arithmetic keeps f32 and bf16 as its own
+ * integers, which are no wider than bf16.
+ * window_rows > 0: a row from window_start on, in frame (r - window_start) / window_rows, sees the rows before
+ * window_start and the frames at most window_radius from its own. Rows before window_start see everything.
+ * Integers and kept integers turn a key that is not finite into NaN for its head, a value for its channel. */
+typedef enum h3k_kv_format {
+    H3K_KV_F32 = 0,
+    H3K_KV_BF16 = 1,
+    H3K_KV_INT8 = 2,
+    H3K_KV_INT4 = 3,
+} h3k_kv_format;
+
 typedef struct h3k_attention_args {
     h3k_call call;
     const float *qkv;
     float *y;
     int64_t rows, heads, kv_heads, head_dim;
+    int64_t window_start, window_rows, window_radius;
     int32_t causal;
+    int32_t mode; /* h3k_mode */
+    int32_t kv;   /* h3k_kv_format */
     int32_t reserved; /* 0 */
 } h3k_attention_args;
 
-H3K_API int64_t h3k_attention_scratch_bytes(int64_t head_dim, int64_t threads);
+H3K_API int64_t h3k_attention_scratch_bytes(int64_t rows, int64_t head_dim, int64_t threads, int64_t mode, int64_t kv);
 H3K_API h3k_status h3k_attention(const h3k_attention_args *a);
+/* The products of such a call here: "float", "maddubs", "maddwd", "vpdpbusd", "vpdpwssd", "sdot" or "usmmla". */
+H3K_API const char *h3k_attention_path(int32_t mode, int32_t causal);
 
 /* ---- norm.c: sums in float64, sixteen interleaved partial sums
  * rms_norm:   y = x * rsqrt(mean(x^2) + eps) * weight      x, y: [rows, columns]; weight: [columns] or null; y may be x

@@ -20,6 +20,11 @@ extern h3k_panel_product h3k_panel_product_avx2;    /* arch/x86_64/panel_avx2.c 
 
 typedef struct h3k_integer_kernels h3k_integer_kernels; /* integer.h */
 extern const h3k_integer_kernels h3k_integer_avx2;      /* arch/x86_64/integer_avx2.c */
+typedef struct h3k_attention_kernels h3k_attention_kernels; /* attention.h */
+
+/* arch/x86_64 and arch/arm64, attention_<isa>.c */
+extern const h3k_attention_kernels h3k_attention_avx2, h3k_attention_avxvnni, h3k_attention_avx512vnni;
+extern const h3k_attention_kernels h3k_attention_dotprod, h3k_attention_i8mm;
 
 /* What one instruction set offers. */
 typedef struct h3k_kernels {
@@ -28,6 +33,7 @@ typedef struct h3k_kernels {
     h3k_panel_product *panel_product;
     const h3k_row_kernels *rows;
     const h3k_integer_kernels *integer; /* null: all modes are computed in float32 */
+    const h3k_attention_kernels *attention; /* null: float32 alone */
 } h3k_kernels;
 
 const h3k_kernels *h3k_kernels_chosen(void);

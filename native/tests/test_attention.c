@@ -1,86 +1,18 @@
-/* Attention against float64 with the whole row of scores in memory.
+/* Attention against float64: float32 with every storage, mask and shape; integers of this processor's instruction sets.
  *
- * Tier: independent transcription of the equation.
+ * Tier: independent transcription of the equation. Cannot test the integers of an instruction set that is not here;
+ * test_attention_vnni.c runs the source of one of them with portable products.
  */
-#include "check.h"
+#include "attention_claims.h"
 
-/* Relative L2 error allowed: scores of unit size, float32 sums of up to 300 terms. */
-#define TOLERANCE 2e-6
+#define TOLERANCE 2e-6 /* float32 sums of up to 300 terms */
 
-typedef struct {
-    int64_t rows, heads, kv_heads, head_dim;
-    int32_t causal;
-} shape;
-
-static int64_t width_of(shape s)
+static void causal_rows_do_not_look_ahead(void)
 {
-    return (s.heads + 2 * s.kv_heads) * s.head_dim;
-}
-
-static h3k_status run(shape s, const float *qkv, int32_t threads, float *y)
-{
-    h3k_attention_args a = {.qkv = qkv, .y = y, .rows = s.rows, .heads = s.heads, .kv_heads = s.kv_heads,
-                            .head_dim = s.head_dim, .causal = s.causal};
-    a.call = open_call(sizeof a, threads, h3k_attention_scratch_bytes(s.head_dim, threads));
-    h3k_status status = h3k_attention(&a);
-    close_call(&a.call);
-    return status;
-}
-
-static void expected_row(shape s, const float *qkv, int64_t r, int64_t h, double *scores, double *y)
-{
-    int64_t width = width_of(s), g = h / (s.heads / s.kv_heads), keys = s.causal ? r + 1 : s.rows;
-    const float *q = qkv + r * width + h * s.head_dim;
-    double maximum = -INFINITY, total = 0;
-    for (int64_t j = 0; j < keys; j++) {
-        const float *k = qkv + j * width + (s.heads + g) * s.head_dim;
-        scores[j] = 0;
-        for (int64_t c = 0; c < s.head_dim; c++)
-            scores[j] += (double)q[c] * (double)k[c] / sqrt((double)s.head_dim);
-        maximum = fmax(maximum, scores[j]);
-    }
-    for (int64_t c = 0; c < s.head_dim; c++)
-        y[c] = 0;
-    for (int64_t j = 0; j < keys; j++) {
-        const float *v = qkv + j * width + (s.heads + s.kv_heads + g) * s.head_dim;
-        double p = exp(scores[j] - maximum);
-        total += p;
-        for (int64_t c = 0; c < s.head_dim; c++)
-            y[c] += p * (double)v[c];
-    }
-    for (int64_t c = 0; c < s.head_dim; c++)
-        y[c] /= total;
-}
-
-static void attention_is_close_to_float64(shape s)
-{
-    int64_t count = s.rows * s.heads * s.head_dim;
-    float *qkv = random_floats(s.rows * width_of(s)), *y = blank_floats(count);
-    double *expected = get_memory((size_t)count * sizeof *expected);
-    double *scores = get_memory((size_t)s.rows * sizeof *scores);
-    for (int64_t i = 0; i < s.rows * width_of(s); i++)
-        qkv[i] *= 3.0f;
-    CHECK(run(s, qkv, 2, y) == H3K_OK, "attention runs");
-    for (int64_t r = 0; r < s.rows; r++)
-        for (int64_t h = 0; h < s.heads; h++)
-            expected_row(s, qkv, r, h, scores, expected + (r * s.heads + h) * s.head_dim);
-    double error = relative_error(y, expected, count);
-    CHECK(error < TOLERANCE, "%lld rows, %lld of %lld heads x %lld, causal %d: error %g", (long long)s.rows,
-          (long long)s.kv_heads, (long long)s.heads, (long long)s.head_dim, (int)s.causal, error);
-    free(qkv), free(y), free(expected), free(scores);
-}
-
-static void threads_change_no_bit(void)
-{
-    shape s = {.rows = 230, .heads = 4, .kv_heads = 2, .head_dim = 20, .causal = 1};
+    shape s = {.rows = 230, .heads = 4, .kv_heads = 2, .head_dim = 20, .causal = 1}, head = s;
     int64_t count = s.rows * s.heads * s.head_dim;
     float *qkv = random_floats(s.rows * width_of(s)), *y = blank_floats(count), *again = blank_floats(count);
     run(s, qkv, 1, y);
-    for (int32_t threads = 2; threads <= 8; threads *= 2) {
-        run(s, qkv, threads, again);
-        CHECK(same_bits(y, again, count), "%d threads give the same bits", (int)threads);
-    }
-    shape head = s;
     head.rows = 131;
     run(head, qkv, 1, again);
     CHECK(same_bits(y, again, head.rows * s.heads * s.head_dim), "causal rows do not depend on the rows after them");
@@ -126,7 +58,7 @@ static void impossible_arguments_are_refused(void)
 {
     float qkv[3 * 8] = {0}, y[8];
     h3k_attention_args good = {.qkv = qkv, .y = y, .rows = 1, .heads = 1, .kv_heads = 1, .head_dim = 8}, a;
-    good.call = open_call(sizeof good, 1, h3k_attention_scratch_bytes(8, 1));
+    good.call = open_call(sizeof good, 1, h3k_attention_scratch_bytes(1, 8, 1, H3K_MODE_FLOAT, H3K_KV_F32));
     CHECK(h3k_attention(&good) == H3K_OK, "the good arguments run");
     a = good, a.head_dim = 6;
     CHECK(h3k_attention(&a) == H3K_BAD_ARGUMENT, "head_dim 6 is no multiple of 4");
@@ -136,22 +68,49 @@ static void impossible_arguments_are_refused(void)
     CHECK(h3k_attention(&a) == H3K_BAD_ARGUMENT, "two key heads for one query head");
     a = good, a.call.scratch_bytes--;
     CHECK(h3k_attention(&a) == H3K_BAD_SCRATCH, "one byte of scratch too few");
+    a = good, a.window_rows = -1;
+    CHECK(h3k_attention(&a) == H3K_BAD_ARGUMENT, "a window of negative frames");
+    a = good, a.mode = H3K_MODE_FAST + 1;
+    CHECK(h3k_attention(&a) == H3K_BAD_ARGUMENT, "an unknown mode");
+    a = good, a.kv = H3K_KV_INT4 + 1;
+    CHECK(h3k_attention(&a) == H3K_BAD_ARGUMENT, "an unknown storage");
     int32_t cancel = 1;
     a = good, a.call.cancel = &cancel;
     CHECK(h3k_attention(&a) == H3K_CANCELLED, "a set flag cancels");
     close_call(&good.call);
 }
 
+/* The products that an instruction set has for a mode, without causal. */
+static const char *expected_path(const char *isa, int32_t mode)
+{
+    static const struct {
+        const char *isa, *words, *bytes;
+    } paths[] = {{"avx512vnni", "vpdpwssd", "vpdpbusd"}, {"avxvnni", "vpdpwssd", "vpdpbusd"}, {"avx2", "maddwd", "maddubs"},
+                 {"i8mm", "float", "usmmla"}, {"dotprod", "float", "sdot"}};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths && mode != H3K_MODE_FLOAT; i++)
+        if (strcmp(isa, paths[i].isa) == 0)
+            return mode == H3K_MODE_NEAR ? paths[i].words : paths[i].bytes;
+    return "float";
+}
+
 static void attention_is_right(void)
 {
     static const shape shapes[] = {
-        {1, 2, 1, 4, 0}, {17, 4, 2, 12, 1}, {63, 1, 1, 256, 0}, {65, 6, 3, 20, 1}, {97, 3, 3, 100, 0},
-        {193, 4, 1, 8, 1}, {193, 2, 2, 128, 0}, {300, 1, 1, 64, 0},
+        {1, 2, 1, 4, 0, 0, 0, 0, 0, 0}, {17, 4, 2, 12, 1, 0, 0, 0, 0, 0}, {63, 1, 1, 256, 0, 0, 0, 0, 0, 0},
+        {65, 6, 3, 20, 1, 0, 0, 0, 0, 0}, {97, 3, 3, 100, 0, 0, 0, 0, 0, 0}, {193, 4, 1, 8, 1, 0, 1, 0, 0, 0},
+        {193, 4, 1, 8, 1, 0, 2, 0, 0, 0}, {300, 1, 1, 64, 0, 0, 0, 0, 0, 0}, {193, 2, 1, 64, 1, 0, 0, 30, 20, 1},
+        {150, 2, 1, 64, 1, 2, 0, 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         attention_is_close_to_float64(shapes[i]);
-    threads_change_no_bit();
+    causal_rows_do_not_look_ahead();
     special_scores_are_handled();
+    for (int32_t mode = H3K_MODE_FLOAT; mode <= H3K_MODE_FAST; mode++) {
+        const char *path = h3k_attention_path(mode, 0);
+        CHECK(strcmp(path, expected_path(h3k_isa_name(), mode)) == 0, "%s, mode %d: %s", h3k_isa_name(), (int)mode, path);
+        CHECK(strcmp(h3k_attention_path(mode, 1), "float") == 0, "causal attention is float");
+        mode_is_right(mode);
+    }
 }
 
 int main(void)

@@ -28,6 +28,7 @@ DECLARED = {
     "h3k_isa_offered",
     "h3k_isa_choose",
     "h3k_packing",
+    "h3k_attention_path",
 }
 ZIG_EXTRAS = {"__dso_handle", "_mh_dylib_header"}  # zig's linker exports these two always
 

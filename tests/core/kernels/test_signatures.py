@@ -15,7 +15,7 @@ from core.kernels.signatures import ArrayField
 INCLUDE = Path(__file__).resolve().parents[3] / "native" / "include"
 OTHERS = {
     "h3k_abi_version", "h3k_status_name", "h3k_pool_create", "h3k_pool_destroy", "h3k_pool_thread_count",
-    "h3k_isa_name", "h3k_isa_offered", "h3k_isa_choose", "h3k_packing",
+    "h3k_isa_name", "h3k_isa_offered", "h3k_isa_choose", "h3k_attention_path", "h3k_packing",
 }  # fmt: skip
 NUMBER_TYPES = {"int64_t": "i64", "int32_t": "i32", "float": "f32", "double": "f64"}
 ARRAY_TYPES = {"float *": "float32", "int32_t *": "int32", "void *": "uint8"}

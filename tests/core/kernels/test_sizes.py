@@ -13,6 +13,8 @@ from core.kernels.bindings import SIZE_FUNCTIONS, Library
 
 VALUES = {
     "threads": (1, 2, 7, 64),
+    "mode": (0, 1, 2, 3),
+    "kv": (0, 1, 2, 3),
     "head_dim": (4, 12, 64, 100, 128, 256),
     "channels": (1, 4, 7, 24, 193, 1536),
     "frames": (1, 5),
