@@ -28,7 +28,7 @@ import numpy as np
 
 from core import paths
 from core.kernels.backend import Accuracy, CancelFlag, KvFormat
-from core.kernels.matrix import WeightFormat
+from core.kernels.matrix import SCALED_FORMATS, WeightFormat
 from core.kernels.provider import TensorSource
 from core.kernels.threads import available_processors
 from core.model.modes import EXACT, FAST, FLOAT, FLOAT_MODEL, NEAR, ModelModes
@@ -48,22 +48,26 @@ KEPT = ROOT / "build" / "eval_modes"
 TARGET = 0.97  # share of clips in which no attribute may flip
 SHORT, LONG = (128, 128, 22), (128, 128, 90)
 LONG_SHARE = 8  # a long clip costs about this many short ones
+LAYER_SHARE = 2  # kinds of layers are told apart by their distances, which fewer clips show
 SEED = 1
 F32 = "f32 float"
 MODE_WEIGHTS = (WeightFormat.F32, WeightFormat.Q8_0, WeightFormat.Q4_K)  # the modes run on these
 BYTES = (WeightFormat.F16, WeightFormat.BF16, WeightFormat.Q8_0)
 BITS_6_5 = (WeightFormat.Q6_K, WeightFormat.Q5_K, WeightFormat.Q5_1, WeightFormat.Q5_0)
 BITS_4_3_2 = (WeightFormat.Q4_K, WeightFormat.Q4_1, WeightFormat.Q4_0, WeightFormat.Q3_K, WeightFormat.Q2_K)
-FORMATS = BYTES + BITS_6_5 + BITS_4_3_2
+FORMATS = BYTES + BITS_6_5 + BITS_4_3_2 + SCALED_FORMATS
 KV = (KvFormat.BF16, KvFormat.INT8, KvFormat.INT4)
 RADII = (8, 4, 2)
+LAYERS = ("qkv", "out", "fc1", "fc2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One way to make the clips. `baseline` names the variant it is compared with, "" for a baseline itself.
+    """One way to make the clips. `baseline` names the variant it is compared with, "" where there is none.
 
     weights: format of the denoiser's blocks; text_weights: of the text encoder's; None: as in the file
+    share:   makes the first of so many parts of the cases
+    target:  share of clips in which no attribute may differ from the baseline's
     """
 
     name: str
@@ -72,6 +76,7 @@ class Variant:
     text_weights: WeightFormat | None = None
     modes: ModelModes = FLOAT_MODEL
     size: tuple[int, int, int] = SHORT
+    share: int = 1
     target: float | None = None
 
 
@@ -84,14 +89,15 @@ class Clips:
 
 
 def all_variants() -> list[Variant]:
-    """The two baselines of float32 weights, weight formats, modes, keys and values, text encoder, window."""
-    long = Variant(name="long float", size=LONG)
+    """The two baselines of float32 weights, then formats, modes, layers, keys and values, text encoder, window."""
+    long = Variant(name="long float", size=LONG, share=LONG_SHARE)
     text = Variant(name="text q8_0 float", baseline=F32, text_weights=WeightFormat.Q8_0)
     return [
         Variant(name=F32),
         long,
         *(Variant(name=f"{weights.label} float", baseline=F32, weights=weights) for weights in FORMATS),
         *(variant for weights in MODE_WEIGHTS for variant in _modes_on(weights)),
+        *_layers_alone(),
         *(Variant(name=f"kv {kv.value}", baseline=F32, modes=ModelModes(denoiser=FLOAT.with_kv(kv))) for kv in KV),
         text,
         *(replace(text, name=f"text q8_0 {a.value}", baseline=text.name, modes=ModelModes(text_encoder=a))
@@ -109,6 +115,14 @@ def _modes_on(weights: WeightFormat) -> list[Variant]:
                 modes=ModelModes(denoiser=denoiser), target=target)
         for name, denoiser, target in named
     ]  # fmt: skip
+
+
+def _layers_alone() -> list[Variant]:
+    """EXACT and FAST in one kind of layer at a time, on Q8_0 weights: what the table of modes is chosen by."""
+    modes = {f"exact {layer}": replace(FLOAT, **{layer: Accuracy.EXACT}) for layer in LAYERS}
+    modes |= {f"{a.attention.accuracy.value} attention": replace(FLOAT, attention=a.attention) for a in (EXACT, FAST)}
+    base = Variant(name="", baseline="q8_0 float", weights=WeightFormat.Q8_0, share=LAYER_SHARE)
+    return [replace(base, name=f"q8_0 {n}", modes=ModelModes(denoiser=m)) for n, m in modes.items()]
 
 
 # ---- making
@@ -156,7 +170,9 @@ def _coded(source: TensorSource, weights: WeightFormat) -> TensorSource:
 # ---- keeping
 def fingerprint(variant: Variant, count: int) -> str:
     """What the clips of a variant depend on: kernels, model, modes, cases."""
-    digest = hashlib.sha256(repr((variant.weights, variant.text_weights, variant.size, count, SEED)).encode())
+    digest = hashlib.sha256(
+        repr((variant.weights, variant.text_weights, variant.size, variant.share, count, SEED)).encode()
+    )
     digest.update(json.dumps(variant.modes.describe(), sort_keys=True).encode())
     digest.update(open_model_set(paths.mini_model_path()).content_key.encode())
     for library in sorted((ROOT / "build" / "native").glob("libh3k.*")):
@@ -189,7 +205,11 @@ def kept(folder: Path, variant: Variant, mark: str) -> Clips | None:
 
 # ---- comparing
 def compare(clips: Clips, baseline: Clips) -> dict:
-    """Shares of clips that read the same, and distances of the latents relative to the baseline's length."""
+    """Shares of clips that read the same, and distances of the latents relative to the baseline's length.
+
+    The baseline may have more clips; the first of both are the same cases.
+    """
+    baseline = Clips(baseline.latents[: len(clips.latents)], baseline.reads[: len(clips.reads)])
     same = {name: [a[name] == b[name] for a, b in zip(clips.reads, baseline.reads, strict=True)] for name in ATTRIBUTES}
     whole = np.all(list(same.values()), axis=0)
     distance = np.linalg.norm((clips.latents - baseline.latents).astype(np.float64), axis=1)
@@ -204,17 +224,25 @@ def compare(clips: Clips, baseline: Clips) -> dict:
     }
 
 
+def judge(variant: Variant, made: dict[str, Clips]) -> dict:
+    """A variant against its baseline and, as `no_flip_f32`, against float32 products of float32 weights."""
+    figures = compare(made[variant.name], made[variant.baseline])
+    plain = "long float" if variant.size == LONG else F32
+    figures["no_flip_f32"] = compare(made[variant.name], made[plain])["no_flip"]
+    return figures | {"against": variant.baseline, "target": variant.target}
+
+
 def table(results: dict[str, dict]) -> str:
     """The results as a Markdown table."""
-    lines = [f"| variant | against | no flip | {' | '.join(ATTRIBUTES)} | latent L2 median | max | clips |"]
-    lines.append("|---" * (6 + len(ATTRIBUTES)) + "|")
+    head = ["variant", "against", "no flip", "no flip against f32", *ATTRIBUTES, "latent L2 median", "max", "clips"]
+    lines = [head, ["---"] * len(head)]
     for name, result in results.items():
-        same = " | ".join(f"{result['same'][attribute]:.3f}" for attribute in ATTRIBUTES)
-        distance = "the same bits | " if result["identical"] else f"{result['l2_median']:.2g} | {result['l2_max']:.2g}"
-        lines.append(
-            f"| {name} | {result['against']} | {result['no_flip']:.3f} | {same} | {distance} | {result['clips']} |"
-        )
-    return "\n".join(lines)
+        shares = [result["no_flip"], result["no_flip_f32"], *(result["same"][attribute] for attribute in ATTRIBUTES)]
+        distances = [f"{result['l2_median']:.2g}", f"{result['l2_max']:.2g}"]
+        distances = ["the same bits", ""] if result["identical"] else distances
+        shown = [f"{share:.3f}" for share in shares]
+        lines.append([name, result["against"], *shown, *distances, str(result["clips"])])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def shortfalls(results: dict[str, dict]) -> list[str]:
@@ -239,26 +267,26 @@ def chosen(variants: list[Variant], words: list[str]) -> list[Variant]:
     return [v for v in variants if v.name in wanted]
 
 
-def clip_count(variant: Variant, count: int) -> int:
-    """Long clips are fewer."""
-    return count if variant.size == SHORT else max(1, count // LONG_SHARE)
+def cases_of(variant: Variant, count: int) -> list[Case]:
+    """The cases of a variant when there are `count` in all."""
+    return make_cases(count, SEED)[: max(1, count // variant.share)]
 
 
 def make_and_keep(variant: Variant, count: int, mark: str) -> float:
     """Seconds it took; runs in a process of its own."""
     started = time.monotonic()
-    keep(KEPT, variant, mark, make_variant(variant, make_cases(count, SEED)))
+    keep(KEPT, variant, mark, make_variant(variant, cases_of(variant, count)))
     return time.monotonic() - started
 
 
 def make_missing(variants: list[Variant], count: int, *, fresh: bool, processes: int) -> dict[str, str]:
     """Marks of the variants, all of which are kept afterwards. Each process computes with one thread."""
-    marks = {v.name: fingerprint(v, clip_count(v, count)) for v in variants}
+    marks = {v.name: fingerprint(v, count) for v in variants}
     missing = [v for v in variants if fresh or kept(KEPT, v, marks[v.name]) is None]
     missing.sort(key=lambda v: v.size != LONG)
     os.environ["VIGNETTE_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        running = {pool.submit(make_and_keep, v, clip_count(v, count), marks[v.name]): v for v in missing}
+        running = {pool.submit(make_and_keep, v, count, marks[v.name]): v for v in missing}
         for done, future in enumerate(as_completed(running), 1):
             name = running[future].name
             print(f"{done}/{len(missing)} {name}: {future.result():.0f} s", file=sys.stderr, flush=True)
@@ -279,8 +307,7 @@ def main() -> int:
     results = {}
     for variant in variants:
         if variant.baseline:
-            figures = compare(made[variant.name], made[variant.baseline])
-            results[variant.name] = figures | {"against": variant.baseline, "target": variant.target}
+            results[variant.name] = judge(variant, made)
     print(table(results))
     short = shortfalls(results)
     print(json.dumps({"seconds": round(time.monotonic() - started), "variants": results, "short": short}))

@@ -4,6 +4,8 @@ core/weights/quantize.py writes Q8_0 and Q4_0, the `gguf` package the other form
 have no encoder in Python, so they are written here: for each group a scale (and a minimum) is searched that leaves the
 least squared error, then scales are rounded to the block's own, and the integers are chosen last, for the rounded
 scales. Published files come from such a search as well, some with weights learnt from data, which do a little better.
+The formats with scales in tensors of their own are written in their plainest form: int8 rows rotated in groups of 256,
+FP8 with a scale per row, NVFP4 without a scale of the input.
 
 The trap: the integers must be chosen for the rounded scales; those of the search fit scales that are not in the file.
 Proof: tests/dev/mini/test_weight_formats.py, through the application's own expansion.
@@ -13,14 +15,18 @@ from collections.abc import Callable
 
 import gguf
 import numpy as np
+import torch
 
-from core.kernels.matrix import Matrix, RowSpan, WeightFormat
+from core.kernels.matrix import NVFP4_TILE_BLOCKS, NVFP4_TILE_ROWS, SCALED_FORMATS, Matrix, RowSpan, WeightFormat
 from core.kernels.reference_dequant import expand
+from core.kernels.reference_schemes import E2M1, e4m3_table, rotate, swizzled
 from core.weights.quantize import QuantizedSource, quantize
 
 SUPER_BLOCK = 256
 SEARCH = np.linspace(0.8, 1.2, 17)  # factors tried on the scale that spans a group exactly
 TINY = np.float32(1e-20)
+ROTATED = 256  # columns rotated together
+E4M3_MAX, E2M1_MAX = 448.0, 6.0
 OWN = (WeightFormat.F32, WeightFormat.Q8_0, WeightFormat.Q4_0)
 
 
@@ -29,6 +35,8 @@ def encode(matrix: Matrix, weight_format: WeightFormat) -> Matrix:
     if weight_format in OWN:
         return quantize(matrix, weight_format)
     values = np.ascontiguousarray(expand(matrix), dtype=np.float32)
+    if weight_format in SCALED_FORMATS:
+        return _SCALED_ENCODERS[weight_format](matrix.name, values)
     if weight_format in _K_ENCODERS:
         data = _K_ENCODERS[weight_format](values.reshape(-1, SUPER_BLOCK))
     elif weight_format is WeightFormat.F16:
@@ -166,4 +174,60 @@ _K_ENCODERS: dict[WeightFormat, Callable[[np.ndarray], np.ndarray]] = {
     WeightFormat.Q4_K: _q4_k,
     WeightFormat.Q5_K: _q5_k,
     WeightFormat.Q6_K: _q6_k,
+}
+
+
+# ---- formats whose scales lie apart from the rows
+def _i8_row(name: str, values: np.ndarray) -> Matrix:
+    rows, columns = values.shape
+    turned = rotate(values, ROTATED)
+    scale = np.abs(turned).max(1, keepdims=True) / np.float32(127)
+    q = np.clip(np.rint(_divided(turned, np.broadcast_to(scale, turned.shape))), -127, 127).astype(np.int8)
+    span = RowSpan(WeightFormat.I8_ROW, _bytes(q), rows, scales=_bytes(scale))
+    return Matrix(name, columns, (span,), rotation=ROTATED)
+
+
+def _e4m3(x: np.ndarray) -> np.ndarray:
+    """Nearest FP8 codes, uint8."""
+    return torch.from_numpy(np.ascontiguousarray(x, np.float32)).to(torch.float8_e4m3fn).view(torch.uint8).numpy()
+
+
+def _f8_e4m3(name: str, values: np.ndarray) -> Matrix:
+    rows, columns = values.shape
+    scale = np.abs(values).max(1, keepdims=True) / np.float32(E4M3_MAX)
+    q = _e4m3(_divided(values, np.broadcast_to(scale, values.shape)))
+    return Matrix(name, columns, (RowSpan(WeightFormat.F8_E4M3, _bytes(q), rows, scales=_bytes(scale)),))
+
+
+def _nvfp4(name: str, values: np.ndarray) -> Matrix:
+    rows, columns = values.shape
+    blocks = values.reshape(rows, -1, WeightFormat.NVFP4.block_elements)
+    largest = np.abs(blocks).max(-1)
+    scale = np.float32(largest.max() / (E4M3_MAX * E2M1_MAX))
+    codes = _e4m3(_divided(largest / np.float32(E2M1_MAX), np.full_like(largest, scale)))
+    real = scale * e4m3_table()[codes]
+    wanted = _divided(blocks, np.broadcast_to(real[..., None], blocks.shape)).reshape(rows, columns)
+    q = np.abs(wanted[..., None] - E2M1).argmin(-1).astype(np.uint8)
+    return Matrix(name, columns, (RowSpan(
+        WeightFormat.NVFP4, _bytes(q[:, ::2] << 4 | q[:, 1::2]), rows, scales=_in_tiles(codes), scale=float(scale)
+    ),))  # fmt: skip
+
+
+def _in_tiles(codes: np.ndarray) -> np.ndarray:
+    """Block scales [rows, blocks] in the stored order, 1-D."""
+    rows, blocks = codes.shape
+    tiles = -(-rows // NVFP4_TILE_ROWS) * -(-blocks // NVFP4_TILE_BLOCKS)
+    stored = np.zeros(tiles * NVFP4_TILE_ROWS * NVFP4_TILE_BLOCKS, np.uint8)
+    stored[swizzled(np.arange(rows)[:, None], np.arange(blocks)[None], blocks)] = codes
+    return stored
+
+
+def _bytes(values: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+
+
+_SCALED_ENCODERS: dict[WeightFormat, Callable[[str, np.ndarray], Matrix]] = {
+    WeightFormat.I8_ROW: _i8_row,
+    WeightFormat.F8_E4M3: _f8_e4m3,
+    WeightFormat.NVFP4: _nvfp4,
 }

@@ -15,7 +15,7 @@ from core.model.modes import FLOAT_MODEL, MODEL_MODES
 from core.weights.components import ComponentKind
 from dev.mini import eval_modes
 from dev.mini.eval_mini import ATTRIBUTES, make_cases
-from dev.mini.eval_modes import Clips, Variant, all_variants, chosen, clip_count, compare, keep, kept, shortfalls
+from dev.mini.eval_modes import Clips, Variant, all_variants, cases_of, chosen, compare, keep, kept, shortfalls
 
 needs_model = pytest.mark.skipif(not paths.mini_model_path().is_dir(), reason="the embedded model is missing")
 
@@ -65,7 +65,7 @@ def test_every_variant_has_a_name_of_its_own_and_a_baseline_that_differs_in_one_
 
 def test_every_weight_format_and_every_mode_is_there_and_near_and_exact_have_targets():
     variants = all_variants()
-    formats = {WeightFormat[name] for name in "F32 F16 BF16 Q8_0 Q6_K Q5_K Q5_1 Q5_0 Q4_K Q4_1 Q4_0 Q3_K Q2_K".split()}  # noqa: SIM905
+    formats = set(WeightFormat)
     assert formats <= {v.weights for v in variants if v.modes == FLOAT_MODEL}
     targets = Counter(v.modes.describe()["qkv"] for v in variants if v.target)
     assert targets == {"near": 3, "exact": 3}
@@ -78,9 +78,23 @@ def test_a_choice_brings_the_baselines_of_its_baselines():
     assert len(chosen(all_variants(), [])) == len(all_variants())
 
 
-def test_long_clips_are_fewer():
-    long = Variant(name="long", size=eval_modes.LONG)
-    assert (clip_count(long, 64), clip_count(long, 4), clip_count(Variant(name="short"), 64)) == (8, 1, 64)
+def test_fewer_cases_are_the_first_ones_and_are_compared_with_those():
+    everything, half = Variant(name="all"), Variant(name="half", share=2)
+    assert cases_of(half, 4) == cases_of(everything, 4)[:2] and len(cases_of(half, 1)) == 1
+    baseline = Clips(np.float32([[1, 0], [1, 0], [1, 0]]), [{name: str(n) for name in ATTRIBUTES} for n in range(3)])
+    fewer = Clips(np.float32([[1, 0], [1, 1]]), [{name: str(n) for name in ATTRIBUTES} for n in range(2)])
+    figures = compare(fewer, baseline)
+    assert (figures["clips"], figures["no_flip"], figures["l2_max"]) == (2, 1.0, 1.0)
+
+
+def test_a_variant_is_judged_against_its_baseline_and_against_float32_weights():
+    made = {
+        "f32 float": clips([[1], [2]]),
+        "q8_0 float": clips([[1], [2]], shape="another"),
+        "q8_0 exact": clips([[1], [2]], shape="another"),
+    }
+    figures = eval_modes.judge(Variant(name="q8_0 exact", baseline="q8_0 float", target=0.97), made)
+    assert (figures["no_flip"], figures["no_flip_f32"], figures["target"]) == (1.0, 0.5, 0.97)
 
 
 def test_clips_are_kept_for_the_same_conditions_only(tmp_path):
