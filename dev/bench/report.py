@@ -4,13 +4,10 @@
 
 The last line is one JSON object; the exit code is 1 when a target is missed (0 with --no-fail).
 
-A part is a function of (meter, quick) that returns sections. `attention` and `rows` are parts when this package has
-modules of these names whose function `run`, called without arguments, returns one section.
+A part is a function of (meter, quick) that returns sections.
 """
 
 import argparse
-import importlib
-import importlib.util
 import json
 import subprocess
 import sys
@@ -19,7 +16,7 @@ from collections.abc import Callable
 
 import torch
 
-from dev.bench import accuracy, block, judge, linear, peers
+from dev.bench import accuracy, attention, block, judge, linear, peers, rows
 from dev.bench.machine import LIMITS_PROGRAM, LimitMeter, describe, peak_memory_bytes
 from dev.bench.result import Row, Section
 
@@ -32,12 +29,12 @@ def limit_rows(rounds: int) -> list[Row]:
         [LIMITS_PROGRAM, "--rounds", str(rounds), "--json"], check=True, capture_output=True, text=True
     ).stdout
     found = json.loads(output)
-    rows = []
+    listed = []
     for name, row in found["rows"].items():
         common = {"name": f"{name}: {row['name'].strip()}", "unit": row["unit"]}
-        rows.append(Row(case="1 thread", best=row["best"], median=row["median"], **common))
-        rows.append(Row(case=f"{found['threads']} threads", best=row["all_best"], median=row["all_median"], **common))
-    return rows
+        listed.append(Row(case="1 thread", best=row["best"], median=row["median"], **common))
+        listed.append(Row(case=f"{found['threads']} threads", best=row["all_best"], median=row["all_median"], **common))
+    return listed
 
 
 def measure_linear(meter: LimitMeter, quick: bool) -> list[Section]:
@@ -50,20 +47,20 @@ def measure_block(meter: LimitMeter, quick: bool) -> list[Section]:
     return [block.run(meter, quick)]
 
 
-Part = Callable[[LimitMeter, bool], list[Section]]
+def measure_attention(meter: LimitMeter, quick: bool) -> list[Section]:
+    return [attention.run()]
 
 
-def _optional(name: str) -> dict[str, Part]:
-    """The part of a module of this package that may be missing."""
-    if importlib.util.find_spec(f"dev.bench.{name}") is None:
-        return {}
-    run = importlib.import_module(f"dev.bench.{name}").run
-    return {name: lambda meter, quick: [run()]}
+def measure_rows(meter: LimitMeter, quick: bool) -> list[Section]:
+    return [rows.run(rounds=rows.QUICK_ROUNDS if quick else rows.ROUNDS)]
 
 
-PARTS: dict[str, Part] = {
-    "linear": measure_linear, **_optional("attention"), **_optional("rows"), "block": measure_block,
-}  # fmt: skip
+PARTS: dict[str, Callable[[LimitMeter, bool], list[Section]]] = {
+    "linear": measure_linear,
+    "attention": measure_attention,
+    "rows": measure_rows,
+    "block": measure_block,
+}
 
 
 # ---- printing

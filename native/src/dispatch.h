@@ -19,7 +19,7 @@ extern h3k_panel_product h3k_panel_product_generic; /* panel_generic.c */
 extern h3k_panel_product h3k_panel_product_avx2;    /* arch/x86_64/panel_avx2.c */
 
 typedef struct h3k_integer_kernels h3k_integer_kernels; /* integer.h */
-extern const h3k_integer_kernels h3k_integer_avx2;      /* arch/x86_64/integer_avx2.c */
+extern const h3k_integer_kernels h3k_integer_avx512vnni, h3k_integer_avxvnni, h3k_integer_avx2, h3k_integer_dotprod;
 typedef struct h3k_attention_kernels h3k_attention_kernels; /* attention.h */
 
 /* arch/x86_64 and arch/arm64, attention_<isa>.c */

@@ -280,8 +280,8 @@ static void attention_reaches_far(void)
         for (int part = 0; part < 3; part++)
             memcpy(big_qkv + r * width + (ends[part] - 1) * DIM, qkv + (r * 3 + part) * DIM, DIM * sizeof *qkv);
     }
-    h3k_attention_args small = {.call = sparse_call(sizeof small, h3k_attention_scratch_bytes(DIM, 1)), .qkv = qkv,
-                                .y = y, .rows = ROWS, .heads = 1, .kv_heads = 1, .head_dim = DIM, .causal = 1};
+    int64_t scratch_bytes = h3k_attention_scratch_bytes(ROWS, DIM, 1, H3K_MODE_FLOAT, H3K_KV_F32);
+    h3k_attention_args small = {.call = sparse_call(sizeof small, scratch_bytes), .qkv = qkv, .y = y, .rows = ROWS, .heads = 1, .kv_heads = 1, .head_dim = DIM, .causal = 1};
     h3k_attention_args big = small;
     big.qkv = big_qkv, big.y = big_y, big.heads = heads, big.kv_heads = groups;
     last_tiles = 24; /* of queries, or of keys where those have tiles of their own */

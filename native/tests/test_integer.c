@@ -98,7 +98,7 @@ static double *rounded_rows(const problem *p)
 static bool requantises(const problem *p)
 {
     bool integer = format_elements[p->format] > 1;
-    return p->mode == H3K_MODE_FAST && (!integer || strstr(h3k_isa_name(), "vnni") != NULL);
+    return p->mode == H3K_MODE_FAST && (!integer || strcmp(h3k_isa_name(), "avx2") != 0);
 }
 
 static double *weight_rows(const problem *p, const uint8_t *w)

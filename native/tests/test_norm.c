@@ -1,4 +1,4 @@
-/* Norms, modulation, residuals and rotation against float64.
+/* Norms, modulation, residuals and rotation against float64, with every instruction set.
  *
  * Tier: independent transcription of the equations.
  */
@@ -180,7 +180,42 @@ static void special_values_arrive(void)
     CHECK(h3k_rms_norm(&a) == H3K_BAD_ARGUMENT, "no columns");
 }
 
-int main(void)
+/* Five rows at an odd float, each entry with another gate, scale and shift; `normed` may take the place of y. */
+static void a_gated_residual_leaves_the_next_input(int64_t columns, int in_place)
+{
+    enum { ROWS = 5, ENTRIES = 2, SLOTS = 3, GATE = 1, SHIFT = 0, SCALE = 2 };
+    static const int32_t index[ROWS] = {1, 0, 0, 1, 1};
+    int64_t count = ROWS * columns, table_count = ENTRIES * SLOTS * columns;
+    float *memory = random_floats(count + 1), *y = random_floats(count + 1) + 1, *weight = random_floats(columns);
+    float *table = random_floats(table_count), *next = random_floats(table_count), *h = memory + 1;
+    float *apart = copy_floats(h, count), *expected = blank_floats(count), *normed = in_place ? y : blank_floats(count);
+    h3k_gated_residual_args g = {.call = open_call(sizeof g, 2, 0), .h = apart, .y = y, .table = table,
+                                 .row_index = index, .rows = ROWS, .columns = columns, .entries = ENTRIES,
+                                 .slots = SLOTS, .gate_slot = GATE};
+    CHECK(h3k_gated_residual(&g) == H3K_OK, "the residual alone runs");
+    h3k_norm_modulate_args n = {.call = {.args_bytes = sizeof n}, .x = apart, .weight = weight, .table = next,
+                                .row_index = index, .y = expected, .rows = ROWS, .columns = columns,
+                                .entries = ENTRIES, .slots = SLOTS, .shift_slot = SHIFT, .scale_slot = SCALE,
+                                .eps = 1e-5};
+    CHECK(h3k_norm_modulate(&n) == H3K_OK, "the norm alone runs");
+    h3k_gated_residual_norm_args a = {.call = open_call(sizeof a, 3, 0), .h = h, .y = y, .table = table,
+                                      .weight = weight, .norm_table = next, .row_index = index, .normed = normed,
+                                      .rows = ROWS, .columns = columns, .entries = ENTRIES, .slots = SLOTS,
+                                      .gate_slot = GATE, .shift_slot = SHIFT, .scale_slot = SCALE, .eps = 1e-5};
+    CHECK(h3k_gated_residual_norm(&a) == H3K_OK, "both in one run");
+    CHECK(same_bits(h, apart, count) && same_bits(normed, expected, count), "both in one, %lld columns, in place %d",
+          (long long)columns, in_place);
+    a.gate_slot = SLOTS;
+    CHECK(h3k_gated_residual_norm(&a) == H3K_BAD_ARGUMENT, "a gate slot that is none");
+    a.gate_slot = GATE, a.entries = 1;
+    CHECK(h3k_gated_residual_norm(&a) == H3K_BAD_ARGUMENT, "entry 1 of 1");
+    close_call(&a.call), close_call(&g.call);
+    if (!in_place)
+        free(normed);
+    free(memory), free(y - 1), free(weight), free(table), free(next), free(apart), free(expected);
+}
+
+static void norms_are_right(void)
 {
     static const rope_shape shapes[] = {
         {1, 1, 1, 4, 2, 1}, {17, 3, 1, 20, 7, 1}, {5, 4, 2, 128, 48, 1}, {193, 2, 2, 8, 4, 0}, {9, 2, 1, 12, 0, 1},
@@ -191,9 +226,16 @@ int main(void)
         layer_norm_is_close(17, widths[i]);
         modulation_uses_the_rows_entry(widths[i]);
         scaled_residual_takes_a_vector_or_a_number(widths[i]);
+        a_gated_residual_leaves_the_next_input(widths[i], 0);
+        a_gated_residual_leaves_the_next_input(widths[i], 1);
     }
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         heads_are_normed_and_rotated(shapes[i]);
     special_values_arrive();
+}
+
+int main(void)
+{
+    with_every_isa(norms_are_right);
     return finish("norm");
 }

@@ -1,23 +1,43 @@
-"""Norms, modulation, residuals, rotation and rows of the native backend against float64 NumPy.
+"""Norms, modulation, residuals, rotation, SwiGLU and rows of the native backend against float64 NumPy.
 
-Tier: independent transcription of the equations.
+Tier: independent transcription of the equations; self-consistency where bits are compared. Cannot test an instruction
+set that this processor lacks: the names printed by pytest say which ones ran.
 """
 
 import numpy as np
 import pytest
 
 from core.errors import Cancelled, KernelError
-from core.kernels.backend import CancelFlag, HeadLayout, Modulation
+from core.kernels.backend import CancelFlag, HeadLayout, Modulation, NextNorm
+from core.kernels.bindings import ISA_VARIABLE, Library
 from core.kernels.native import NativeBackend
 from tests.native.kernel_data import LENGTHS, NORM_TOLERANCE, assert_close, normal
 
 pytestmark = pytest.mark.native
 EPS = 1e-5
+ISAS = ("generic", "avx2", "avx512vnni", "dotprod")
 
 
-@pytest.fixture(scope="module")
-def backend() -> NativeBackend:
-    return NativeBackend(threads=2)
+@pytest.fixture(params=ISAS)
+def backend(request, monkeypatch):
+    """A backend of each instruction set; skips visibly where the processor lacks it."""
+    if request.param not in Library().isas_offered():
+        pytest.skip(f"this processor has no {request.param}")
+    monkeypatch.setenv(ISA_VARIABLE, request.param)
+    backend = NativeBackend(threads=2)
+    assert backend.library.isa_name() == request.param
+    yield backend
+    monkeypatch.undo()
+    Library()
+
+
+def misaligned(array: np.ndarray) -> np.ndarray:
+    """A copy that starts one float behind a cache line."""
+    raw = np.empty(array.size + 32, np.float32)
+    start = -raw.ctypes.data % 64 // 4 + 1
+    copy = raw[start : start + array.size].reshape(array.shape)
+    copy[:] = array
+    return copy
 
 
 def rms(x: np.ndarray, eps: float = EPS) -> np.ndarray:
@@ -64,6 +84,9 @@ def test_modulation_refuses_entries_and_slots_that_do_not_exist(backend):
             backend.norm_modulate(x, weight, EPS, modulation, shift_slot=slot, scale_slot=0)
         with pytest.raises(KernelError, match="bad argument"):
             backend.gated_residual(x, x.copy(), modulation, gate_slot=slot)
+        norm = NextNorm(weight=weight, eps=EPS, table=table, shift_slot=0, scale_slot=1)
+        with pytest.raises(KernelError, match="bad argument"):
+            backend.gated_residual_norm(x, x.copy(), modulation, gate_slot=slot, norm=norm)
 
 
 @pytest.mark.parametrize("columns", LENGTHS)
@@ -124,17 +147,60 @@ def test_rows_are_concatenated_and_taken(backend):
         backend.take_rows(both, np.array([196], dtype=np.int32))
 
 
-def test_threads_change_no_bit():
-    columns, rows = 1023, 193
-    x, weight, table = normal(rows, columns), normal(columns), normal(2, 3, columns)
-    modulation = Modulation(table, (np.arange(rows) % 2).astype(np.int32))
-    results = []
-    for threads in (1, 2, 4, 8):
-        backend = NativeBackend(threads=threads)
-        y = backend.norm_modulate(x, weight, EPS, modulation, shift_slot=0, scale_slot=1)
-        y = backend.gated_residual(backend.layer_norm(y, weight, weight, EPS), x, modulation, gate_slot=2)
-        results.append(backend.scaled_residual(y, backend.rms_norm(x, None, EPS), weight))
-    assert all(np.array_equal(results[0].view(np.uint32), other.view(np.uint32)) for other in results[1:])
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("columns", LENGTHS)
+def test_a_gated_residual_leaves_the_next_norm(backend, columns, in_place):
+    rows, table, other = 17, normal(3, 4, columns), normal(3, 4, columns, seed=1)
+    index = np.random.default_rng(1).integers(0, 3, rows).astype(np.int32)
+    h, y, weight = misaligned(normal(rows, columns)), misaligned(normal(rows, columns, seed=1)), normal(columns)
+    expected_h = h + table[index, 2].astype(np.float64) * y
+    expected = rms(expected_h.astype(np.float32)) * weight * (1 + other[index, 0].astype(np.float64)) + other[index, 3]
+    norm = NextNorm(weight=weight, eps=EPS, table=other, shift_slot=3, scale_slot=0)
+    out = y if in_place else None
+    got = backend.gated_residual_norm(h, y, Modulation(table, index), gate_slot=2, norm=norm, out=out)
+    assert got is y or not in_place
+    assert_close(h, expected_h, NORM_TOLERANCE)
+    assert_close(got, expected, NORM_TOLERANCE)
+
+
+@pytest.mark.parametrize("count", [*LENGTHS, 40000])
+def test_swiglu(backend, count):
+    gate, value, y = misaligned(9 * normal(count)), normal(count, seed=1), np.full(count, np.nan, np.float32)
+    backend.run("h3k_swiglu", {"gate": gate, "value": value, "y": y})
+    exact = gate.astype(np.float64) / (1 + np.exp(-gate.astype(np.float64))) * value
+    assert_close(y, exact, NORM_TOLERANCE, magnitude=np.abs(exact) + 1e-30)
+
+
+def every_row_operation(backend: NativeBackend, first: int, stop: int) -> list[np.ndarray]:
+    """Results of all row kernels on rows first..stop of one fixed input."""
+    columns, rows, layout = 1023, 193, HeadLayout(heads=11, kv_heads=3, head_dim=33)
+    x, y, weight, table = normal(rows, columns), normal(rows, columns, seed=1), normal(columns), normal(2, 3, columns)
+    index, angle, qkv = (np.arange(rows) % 2).astype(np.int32), normal(rows, 13), normal(rows, layout.width)
+    x, y, index, angle, qkv = (array[first:stop].copy() for array in (x, y, index, angle, qkv))
+    modulation = Modulation(table, index)
+    norm = NextNorm(weight=weight, eps=EPS, table=table, shift_slot=0, scale_slot=1)
+    modulated = backend.norm_modulate(x, weight, EPS, modulation, shift_slot=0, scale_slot=1)
+    gated = backend.gated_residual(backend.layer_norm(y, weight, weight, EPS), x, modulation, gate_slot=2)
+    h = x.copy()
+    following = backend.gated_residual_norm(h, y, modulation, gate_slot=2, norm=norm)
+    scaled = backend.scaled_residual(y, backend.rms_norm(x, None, EPS), weight)
+    weights = {"q_weight": normal(33), "k_weight": None}
+    heads = backend.qk_norm_rope(qkv, layout, **weights, eps=EPS, cos=np.cos(angle), sin=np.sin(angle))
+    return [modulated, gated, h, following, scaled, heads]
+
+
+def test_threads_change_no_bit(backend):
+    results = [every_row_operation(NativeBackend(threads=threads), 0, 193) for threads in (1, 2, 4, 8)]
+    for other in results[1:]:
+        assert all(np.array_equal(a.view(np.uint32), b.view(np.uint32)) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("cuts", [(0, 1, 193), (0, 64, 128, 193), (0, 97, 98, 190, 193)])
+def test_a_split_of_the_rows_changes_no_bit(backend, cuts):
+    whole = every_row_operation(backend, 0, 193)
+    parts = [every_row_operation(backend, *cut) for cut in zip(cuts[:-1], cuts[1:], strict=True)]
+    for expected, *pieces in zip(whole, *parts, strict=True):
+        assert np.array_equal(expected.view(np.uint32), np.concatenate(pieces).view(np.uint32))
 
 
 def test_extremes_and_nan(backend):
@@ -158,6 +224,10 @@ def test_a_set_flag_cancels_every_operation():
         lambda: backend.layer_norm(x, weight, weight, EPS),
         lambda: backend.norm_modulate(x, weight, EPS, modulation, shift_slot=0, scale_slot=1),
         lambda: backend.gated_residual(x, x.copy(), modulation, gate_slot=0),
+        lambda: backend.gated_residual_norm(
+            x, x.copy(), modulation, gate_slot=0,
+            norm=NextNorm(weight=weight, eps=EPS, table=table, shift_slot=0, scale_slot=1),
+        ),
         lambda: backend.scaled_residual(x, x.copy()),
         lambda: backend.qk_norm_rope(x, layout, q_weight=None, k_weight=None, eps=EPS, cos=None, sin=None),
         lambda: backend.take_rows(x, np.zeros(1, np.int32)),
