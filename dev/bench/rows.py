@@ -197,7 +197,7 @@ def _pages() -> int:
 
 
 def measure(step: Step, rounds: int) -> Measured:
-    """Both forms in turn; a first round of each is not counted. `reset` comes first: not between."""
+    """Both forms in turn; a first round of each is not counted. `reset` comes first, not between the two."""
     ours, eager, pages = [], [], 0
     for _ in range(rounds + 1):
         step.reset()
