@@ -35,11 +35,6 @@ static int32_t packing(const h3k_format *format, int32_t mode)
     return mode == H3K_MODE_NEAR ? H3K_PACKING_I8X2 : H3K_PACKING_I8;
 }
 
-static void pack(const float *restrict x, int64_t count, int32_t kind, void *restrict chunk)
-{
-    h3k_pack_chunk(x, count, kind, chunk);
-}
-
 /* Signed codes as unsigned ones. */
 static void raise_codes(h3k_codes *restrict codes, int groups)
 {

@@ -18,4 +18,4 @@ static inline __attribute__((always_inline)) float32x4_t fused(float32x4_t a, fl
 
 #include "integer_dot.h"
 
-const h3k_integer_kernels h3k_integer_dotprod = {COLUMNS, packing, pack, fill, multiply};
+const h3k_integer_kernels h3k_integer_dotprod = {COLUMNS, packing, h3k_pack_chunk, fill, multiply};

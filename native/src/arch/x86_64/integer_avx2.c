@@ -36,11 +36,6 @@ static int32_t packing(const h3k_format *format, int32_t mode)
     return mode == H3K_MODE_NEAR || format->code_bits == 8 ? H3K_PACKING_I16 : H3K_PACKING_I8;
 }
 
-static void pack(const float *restrict x, int64_t count, int32_t kind, void *restrict chunk)
-{
-    h3k_pack_chunk(x, count, kind, chunk);
-}
-
 /* ---- weights to panels */
 INLINE void store_pairs(__m128i quads, int16_t *restrict first, int16_t *restrict second)
 {
@@ -338,4 +333,4 @@ static void multiply(const void *restrict memory, const void *restrict chunks, i
     kernels[p->layout](p, chunks, rows, c);
 }
 
-const h3k_integer_kernels h3k_integer_avx2 = {COLUMNS, packing, pack, fill, multiply};
+const h3k_integer_kernels h3k_integer_avx2 = {COLUMNS, packing, h3k_pack_chunk, fill, multiply};

@@ -21,4 +21,4 @@ static inline __attribute__((always_inline)) __m512 fused(__m512 a, __m512 b, __
 
 #include "integer_dot.h"
 
-const h3k_integer_kernels h3k_integer_avx512vnni = {COLUMNS, packing, pack, fill, multiply};
+const h3k_integer_kernels h3k_integer_avx512vnni = {COLUMNS, packing, h3k_pack_chunk, fill, multiply};

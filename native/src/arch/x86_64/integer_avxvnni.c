@@ -20,4 +20,4 @@ static inline __attribute__((always_inline)) __m256 fused(__m256 a, __m256 b, __
 
 #include "integer_dot.h"
 
-const h3k_integer_kernels h3k_integer_avxvnni = {COLUMNS, packing, pack, fill, multiply};
+const h3k_integer_kernels h3k_integer_avxvnni = {COLUMNS, packing, h3k_pack_chunk, fill, multiply};
