@@ -2,7 +2,9 @@
 
 Patch projections, heads and AdaLN projections are float32 in every choice: together they are about a thousandth of the
 work, and their error reaches every row. The text refiner runs once per clip over the prompt alone, so it never gets
-less than NEAR.
+less than NEAR. No kind of layer stands out in the measurement (on Q4_K weights in EXACT, relative L2 of the latents:
+qkv 0.0015, out 0.0012, fc1 0.0044, fc2 0.0039, attention 0.006, where the weights themselves cost 0.041), so each of
+the faster choices is uniform.
 
 The trap: the refiner attends within the text, so neither the window nor the storage of the main sequence may reach it.
 Proof: tests/core/model/test_modes.py follows every product to its accuracy; `make eval-modes` measures the choices.
