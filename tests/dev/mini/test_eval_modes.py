@@ -73,8 +73,8 @@ def test_every_weight_format_and_every_mode_is_there_and_near_and_exact_have_tar
 
 
 def test_a_choice_brings_the_baselines_of_its_baselines():
-    names = [v.name for v in chosen(all_variants(), ["q4_k near"])]
-    assert names == ["f32 float", "q4_k float", "q4_k near"]
+    names = [v.name for v in chosen(all_variants(), ["text q8_0 near"])]
+    assert names == ["f32 float", "text q8_0 float", "text q8_0 near"]
     assert len(chosen(all_variants(), [])) == len(all_variants())
 
 
