@@ -1,8 +1,7 @@
 /* Kernels that work on one row at a time, behind the table of dispatch.h: norms, residuals, rotation, SwiGLU.
  *
  * Sums of squares are float64 in every variant: sixteen partial sums, element i in sum i % 16, folded in halves (norm.h).
- * A float32 square is exact in float64, so every variant divides by the same number. The variants with fused products
- * (all but generic) agree to the last bit: native/tests/test_row_lanes.c.
+ * A float32 square is exact in float64, so every variant divides by the same number.
  */
 #ifndef H3K_ROW_KERNELS_H
 #define H3K_ROW_KERNELS_H

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from core.errors import Cancelled, KernelError
-from core.kernels.backend import Activation, CancelFlag, Conv1d, Conv3d, HeadLayout, Modulation
+from core.kernels.backend import Activation, CancelFlag, Conv1d, Conv3d, HeadLayout, Modulation, NextNorm
 from core.kernels.matrix import Matrix
 from core.kernels.reference import ReferenceBackend
 
@@ -158,6 +158,19 @@ def test_residuals_add_in_place():
         close(target, h + factor * y)
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_gated_residual_leaves_the_next_norm(in_place):
+    h, y, w, other = normal(7, 12), normal(7, 12, seed=1), normal(12, seed=2), normal(3, 6, 12, seed=8)
+    rows, table = modulation(3, 6, 12, 7)
+    following = other[np.asarray(table.row_index)].astype(np.float64)
+    target, branch = put(h.copy()), put(y.copy())
+    norm = NextNorm(weight=put(w), eps=1e-6, table=put(other), shift_slot=0, scale_slot=1)
+    got = B.gated_residual_norm(target, branch, table, gate_slot=5, norm=norm, out=branch if in_place else None)
+    assert (got is branch) == in_place
+    close(target, h + rows[:, 5] * y)
+    close(got, rms(h + rows[:, 5] * y, 1e-6) * w * (1 + following[:, 1]) + following[:, 0])
+
+
 @pytest.mark.parametrize("pairs", [0, 3, 5])
 def test_qk_norm_rope_turns_pairs_and_leaves_values_alone(pairs):
     layout = HeadLayout(heads=4, kv_heads=2, head_dim=10)
@@ -298,6 +311,10 @@ OPERATIONS = {
     "layer_norm": lambda b: b.layer_norm(X, ONES, ONES, 1e-6),
     "norm_modulate": lambda b: b.norm_modulate(X, ONES, 1e-6, TABLE, shift_slot=0, scale_slot=1),
     "gated_residual": lambda b: b.gated_residual(X.clone(), X, TABLE, gate_slot=2),
+    "gated_residual_norm": lambda b: b.gated_residual_norm(
+        X.clone(), X, TABLE, gate_slot=2,
+        norm=NextNorm(weight=ONES, eps=1e-6, table=TABLE.table, shift_slot=0, scale_slot=1),
+    ),
     "scaled_residual": lambda b: b.scaled_residual(X.clone(), X),
     "qk_norm_rope": lambda b: b.qk_norm_rope(
         X.clone(), LAYOUT, q_weight=None, k_weight=None, eps=1e-6, cos=None, sin=None
