@@ -17,16 +17,6 @@ static inline void mix(f32x4 *a, f32x4 *b, f32x4 *c, f32x4 *d)
     *d = cd - a_b;
 }
 
-static inline void transpose(f32x4 *a, f32x4 *b, f32x4 *c, f32x4 *d)
-{
-    f32x4 ab_low = h3k_shuffle(*a, *b, 0, 4, 1, 5), ab_high = h3k_shuffle(*a, *b, 2, 6, 3, 7);
-    f32x4 cd_low = h3k_shuffle(*c, *d, 0, 4, 1, 5), cd_high = h3k_shuffle(*c, *d, 2, 6, 3, 7);
-    *a = h3k_shuffle(ab_low, cd_low, 0, 1, 4, 5);
-    *b = h3k_shuffle(ab_low, cd_low, 2, 3, 6, 7);
-    *c = h3k_shuffle(ab_high, cd_high, 0, 1, 4, 5);
-    *d = h3k_shuffle(ab_high, cd_high, 2, 3, 6, 7);
-}
-
 static inline f32x4 load_scaled(const float *x, const float *pre_scale, f32x4 half)
 {
     f32x4 value = h3k_load4(x);
@@ -40,9 +30,9 @@ static inline void mix_16(const float *x, const float *pre_scale, f32x4 half, fl
     for (int i = 0; i < 4; i++)
         v[i] = load_scaled(x + 4 * i, pre_scale == NULL ? NULL : pre_scale + 4 * i, half);
     mix(&v[0], &v[1], &v[2], &v[3]);
-    transpose(&v[0], &v[1], &v[2], &v[3]);
+    h3k_transpose4(v);
     mix(&v[0], &v[1], &v[2], &v[3]);
-    transpose(&v[0], &v[1], &v[2], &v[3]);
+    h3k_transpose4(v);
     for (int i = 0; i < 4; i++)
         h3k_store4(y + 4 * i, v[i]);
 }

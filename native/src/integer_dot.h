@@ -54,16 +54,10 @@ static void fill(const h3k_panel_source *source, int32_t kind, void *restrict me
     p->group = requantised ? H3K_CHUNK : format->group;
     p->has_bias = UNSIGNED_CODES || !has_signed_codes;
     p->two_planes = kind == H3K_PACKING_I8X2;
-    for (int j = 0; j < COLUMNS; j++) {
-        if (j >= source->columns)
-            memset(&rows[j], 0, sizeof rows[j]);
-        else if (requantised)
-            h3k_requantise(source->weight, source->n0 + j, source->k0, source->depth, &rows[j]);
-        else
-            h3k_codes_of(source->weight, source->n0 + j, source->k0, source->depth, &rows[j]);
-        if (UNSIGNED_CODES && has_signed_codes)
+    h3k_decode_columns(source, requantised, COLUMNS, rows);
+    if (UNSIGNED_CODES && has_signed_codes)
+        for (int j = 0; j < COLUMNS; j++)
             raise_codes(&rows[j], H3K_CHUNK / p->group);
-    }
     h3k_interleave(rows->scale, sizeof rows->scale, COLUMNS, p->scale);
     h3k_interleave(rows->bias, sizeof rows->bias, COLUMNS, p->bias);
     h3k_interleave(rows->q, H3K_CHUNK, COLUMNS, p->quads);

@@ -26,4 +26,15 @@ static inline f32x4 h3k_splat(float x)
 
 #define h3k_shuffle(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
 
+/* Element j of vector i becomes element i of vector j. Bits are moved, so any units of four bytes may be in there. */
+static inline void h3k_transpose4(f32x4 v[4])
+{
+    f32x4 ab_low = h3k_shuffle(v[0], v[1], 0, 4, 1, 5), ab_high = h3k_shuffle(v[0], v[1], 2, 6, 3, 7);
+    f32x4 cd_low = h3k_shuffle(v[2], v[3], 0, 4, 1, 5), cd_high = h3k_shuffle(v[2], v[3], 2, 6, 3, 7);
+    v[0] = h3k_shuffle(ab_low, cd_low, 0, 1, 4, 5);
+    v[1] = h3k_shuffle(ab_low, cd_low, 2, 3, 6, 7);
+    v[2] = h3k_shuffle(ab_high, cd_high, 0, 1, 4, 5);
+    v[3] = h3k_shuffle(ab_high, cd_high, 2, 3, 6, 7);
+}
+
 #endif

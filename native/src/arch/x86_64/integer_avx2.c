@@ -52,18 +52,6 @@ static void widen(uint8_t (*restrict quads)[COLUMNS][4], int16_t (*restrict pair
             store_pairs(_mm_loadu_si128((const __m128i *)(const void *)quads[k][j]), pairs[2 * k][j], pairs[2 * k + 1][j]);
 }
 
-/* One row per column; columns past the end are zero. */
-static void decode(const h3k_panel_source *source, bool requantised, h3k_codes *restrict rows)
-{
-    for (int j = 0; j < COLUMNS; j++)
-        if (j >= source->columns)
-            memset(&rows[j], 0, sizeof rows[j]);
-        else if (requantised)
-            h3k_requantise(source->weight, source->n0 + j, source->k0, source->depth, &rows[j]);
-        else
-            h3k_codes_of(source->weight, source->n0 + j, source->k0, source->depth, &rows[j]);
-}
-
 /* Codes less the zero: signed ones need no bias. */
 static void centre(h3k_codes *restrict rows, int zero)
 {
@@ -99,7 +87,7 @@ static void fill(const h3k_panel_source *source, int32_t kind, void *restrict me
         split = 2; /* four steps are half a group: the halves get its scale each */
     p->groups = H3K_CHUNK / group * split;
     p->has_bias = format->code_bits != 8 && !requantised && (kind != H3K_PACKING_I16 || format->zero == 0);
-    decode(source, requantised, rows);
+    h3k_decode_columns(source, requantised, COLUMNS, rows);
     if (split == 2)
         repeat_scales(rows);
     h3k_interleave(rows->scale, sizeof rows->scale, COLUMNS, p->scale);
