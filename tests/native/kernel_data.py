@@ -3,9 +3,15 @@
 Errors are shares of what rounding can see: the sum of absolute terms for a product, the largest value elsewhere.
 """
 
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
+import pytest
 import torch
 
+from core.kernels.bindings import ISA_VARIABLE, Library
 from core.kernels.matrix import SCALED_FORMATS, Matrix, RowSpan, WeightFormat
 
 # float32 sums of runs of 256 terms, whatever the format: weights are expanded exactly.
@@ -16,6 +22,8 @@ ROWS_TOLERANCE = 0.0  # copies and exact expansion
 
 LENGTHS = (1, 17, 193, 1023)
 FORMATS = tuple(WeightFormat)
+IS_X86 = platform.machine() in ("x86_64", "AMD64")
+ISAS = ("generic", "avx2", "avxvnni", "avx512vnni") if IS_X86 else ("generic", "dotprod", "i8mm")
 
 # Where the 16-bit scale, and the minimum where there is one, lie in a block.
 HALVES = {
@@ -28,6 +36,17 @@ HIGH_BITS = {
     WeightFormat.Q5_0: (2, 4, 1), WeightFormat.Q5_1: (4, 4, 1), WeightFormat.Q3_K: (0, 32, 1),
     WeightFormat.Q5_K: (16, 32, 1), WeightFormat.Q6_K: (128, 64, 2),
 }  # fmt: skip
+
+
+@contextmanager
+def instruction_set(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The kernels of this set are in use until the context ends; skips visibly where the processor lacks it."""
+    if name not in Library().isas_offered():
+        pytest.skip(f"this processor has no {name}")
+    monkeypatch.setenv(ISA_VARIABLE, name)
+    yield name
+    monkeypatch.undo()
+    Library()
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:

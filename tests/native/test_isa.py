@@ -18,22 +18,16 @@ from core.kernels.bindings import ISA_VARIABLE, Library, library_path
 from core.kernels.matrix import WeightFormat
 from core.kernels.native import NativeBackend
 from core.kernels.reference_dequant import expand
-from tests.native.kernel_data import PRODUCT_TOLERANCE, assert_close, normal, random_matrix
+from tests.native.kernel_data import ISAS, PRODUCT_TOLERANCE, assert_close, instruction_set, normal, random_matrix
 
 pytestmark = pytest.mark.native
-ISAS = ("generic", "avx2")
 OBJECTS = library_path().parent / "obj"
 
 
 @pytest.fixture(params=ISAS)
 def isa(request, monkeypatch):
-    """The variant, in use until the test ends; skips visibly where the processor lacks it."""
-    if request.param not in Library().isas_offered():
-        pytest.skip(f"this processor has no {request.param}")
-    monkeypatch.setenv(ISA_VARIABLE, request.param)
-    yield request.param
-    monkeypatch.undo()
-    Library()
+    with instruction_set(request.param, monkeypatch) as name:
+        yield name
 
 
 def test_the_variant_asked_for_is_the_one_in_use(isa):

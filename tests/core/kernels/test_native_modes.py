@@ -4,19 +4,16 @@ Tier: executed reference (float64 NumPy over the dequantised weights). Whether a
 judged by clips (dev/mini), not here.
 """
 
-import platform
-
 import numpy as np
 import pytest
 
 from core.errors import KernelError
 from core.kernels.backend import Accuracy, Activation
-from core.kernels.bindings import ISA_VARIABLE, Library
 from core.kernels.matrix import Matrix, WeightFormat
 from core.kernels.native import NativeBackend
 from core.kernels.native_products import PackedRows
 from core.kernels.reference_dequant import expand
-from tests.native.kernel_data import FORMATS, normal, random_matrix
+from tests.native.kernel_data import FORMATS, ISAS, instruction_set, normal, random_matrix
 
 pytestmark = pytest.mark.native
 
@@ -24,17 +21,10 @@ pytestmark = pytest.mark.native
 BOUNDS = {Accuracy.FLOAT: 1e-6, Accuracy.NEAR: 1e-4, Accuracy.EXACT: 9e-3, Accuracy.FAST: 1.4e-2}
 
 
-ISAS = ["avx2", "avxvnni", "avx512vnni"] if platform.machine() in ("x86_64", "AMD64") else ["dotprod", "i8mm"]
-
-
-@pytest.fixture(params=["generic", *ISAS])
+@pytest.fixture(params=ISAS)
 def backend(request, monkeypatch):
-    if request.param not in Library().isas_offered():
-        pytest.skip(f"this processor has no {request.param}")
-    monkeypatch.setenv(ISA_VARIABLE, request.param)
-    yield NativeBackend(threads=2)
-    monkeypatch.undo()
-    Library()
+    with instruction_set(request.param, monkeypatch):
+        yield NativeBackend(threads=2)
 
 
 def error(y: np.ndarray, x: np.ndarray, matrix: Matrix) -> float:

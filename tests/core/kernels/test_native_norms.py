@@ -9,26 +9,19 @@ import pytest
 
 from core.errors import Cancelled, KernelError
 from core.kernels.backend import CancelFlag, HeadLayout, Modulation, NextNorm
-from core.kernels.bindings import ISA_VARIABLE, Library
 from core.kernels.native import NativeBackend
-from tests.native.kernel_data import LENGTHS, NORM_TOLERANCE, assert_close, normal
+from tests.native.kernel_data import ISAS, LENGTHS, NORM_TOLERANCE, assert_close, instruction_set, normal
 
 pytestmark = pytest.mark.native
 EPS = 1e-5
-ISAS = ("generic", "avx2", "avx512vnni", "dotprod")
 
 
 @pytest.fixture(params=ISAS)
 def backend(request, monkeypatch):
-    """A backend of each instruction set; skips visibly where the processor lacks it."""
-    if request.param not in Library().isas_offered():
-        pytest.skip(f"this processor has no {request.param}")
-    monkeypatch.setenv(ISA_VARIABLE, request.param)
-    backend = NativeBackend(threads=2)
-    assert backend.library.isa_name() == request.param
-    yield backend
-    monkeypatch.undo()
-    Library()
+    with instruction_set(request.param, monkeypatch) as name:
+        backend = NativeBackend(threads=2)
+        assert backend.library.isa_name() == name
+        yield backend
 
 
 def misaligned(array: np.ndarray) -> np.ndarray:
