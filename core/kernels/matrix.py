@@ -62,6 +62,13 @@ BLOCK_FORMATS = tuple(f for f in WeightFormat if f not in SCALED_FORMATS)  # row
 NVFP4_TILE_ROWS, NVFP4_TILE_BLOCKS = 128, 4  # block scales are stored in tiles of this size, one byte each
 
 
+def nvfp4_scales_bytes(rows: int, columns: int) -> int:
+    """Bytes of the block scales of an NVFP4 tensor, padded to whole tiles."""
+    blocks = -(-columns // WeightFormat.NVFP4.block_elements)
+    tiles = -(-rows // NVFP4_TILE_ROWS) * -(-blocks // NVFP4_TILE_BLOCKS)
+    return tiles * NVFP4_TILE_ROWS * NVFP4_TILE_BLOCKS
+
+
 @dataclass(frozen=True, slots=True)
 class RowSpan:
     """Consecutive rows of one stored tensor. `data` is a 1-D uint8 view, usually of a file mapping, any alignment.
@@ -83,10 +90,7 @@ class RowSpan:
     def scales_bytes(self, columns: int) -> int:
         """Bytes of `scales` that the rows of this span reach into."""
         rows = self.first_row + self.rows
-        if self.format is not WeightFormat.NVFP4:
-            return 4 * rows
-        tiles = -(-rows // NVFP4_TILE_ROWS) * -(-columns // (16 * NVFP4_TILE_BLOCKS))
-        return tiles * NVFP4_TILE_ROWS * NVFP4_TILE_BLOCKS
+        return nvfp4_scales_bytes(rows, columns) if self.format is WeightFormat.NVFP4 else 4 * rows
 
 
 @dataclass(frozen=True, slots=True)

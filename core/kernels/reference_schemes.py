@@ -15,7 +15,7 @@ from core.kernels.matrix import NVFP4_TILE_BLOCKS, NVFP4_TILE_ROWS, Matrix, RowS
 # sign, two bits of exponent with bias 1, one bit of mantissa
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=np.float32)
 H4 = np.array([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, 1, 1], [-1, 1, 1, 1]], dtype=np.float32) / 2
-NVFP4_BLOCK = 16
+NVFP4_BLOCK = WeightFormat.NVFP4.block_elements
 
 
 @cache

@@ -13,7 +13,7 @@ from math import prod
 from pathlib import Path
 
 from core.errors import CheckpointError
-from core.kernels.matrix import WeightFormat
+from core.kernels.matrix import WeightFormat, nvfp4_scales_bytes
 from core.weights.tensor_file import StoredTensor
 
 MARKER, WEIGHT = ".comfy_quant", ".weight"
@@ -130,13 +130,10 @@ def _nvfp4(path: Path, stem: str, weight: StoredTensor, tensors: Tensors) -> Sto
     blocks = _side(path, stem, ("weight_scale",), tensors)
     if scale.format is None or prod(scale.shape) != 1:
         raise _unfit(path, scale, weight)
-    if weight.is_flattened or blocks.dtype not in ("F8_E4M3", "U8") or blocks.data.size < _tiled_bytes(*weight.shape):
+    needed = nvfp4_scales_bytes(*weight.shape)
+    if weight.is_flattened or blocks.dtype not in ("F8_E4M3", "U8") or blocks.data.size < needed:
         raise _unfit(path, blocks, weight)
     return replace(weight, scale=scale, scales=blocks)
-
-
-def _tiled_bytes(rows: int, columns: int) -> int:
-    return -(-rows // 128) * 128 * -(-columns // 64) * 4
 
 
 def _of_dtype(weight: StoredTensor, dtype: str, weight_format: WeightFormat) -> StoredTensor:
