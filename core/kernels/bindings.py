@@ -85,6 +85,8 @@ class Library:
         self._check_abi()
         self._declare_pool_functions()
         self._choose_isa()
+        self._declare("h3k_packing", ctypes.c_int32, [ctypes.c_int32, ctypes.c_int32])
+        self._declare("h3k_attention_path", ctypes.c_char_p, [ctypes.c_int32, ctypes.c_int32])
         self._structs = {symbol: argument_struct(entry) for symbol, entry in ENTRIES.items()}
         for symbol in ENTRIES:
             self._declare(symbol, ctypes.c_int32, [ctypes.POINTER(self._structs[symbol])])
@@ -112,7 +114,6 @@ class Library:
         self._declare("h3k_status_name", ctypes.c_char_p, [ctypes.c_int32])
         self._declare("h3k_pool_create", ctypes.c_int32, [ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)])
         self._declare("h3k_pool_destroy", None, [ctypes.c_void_p])
-        self._declare("h3k_packing", ctypes.c_int32, [ctypes.c_int32, ctypes.c_int32])
         self._declare("h3k_pool_thread_count", ctypes.c_int32, [ctypes.c_void_p])
 
     def _choose_isa(self) -> None:
@@ -120,7 +121,6 @@ class Library:
         self._declare("h3k_isa_name", ctypes.c_char_p, [])
         self._declare("h3k_isa_offered", ctypes.c_char_p, [ctypes.c_int32])
         self._declare("h3k_isa_choose", ctypes.c_int32, [ctypes.c_char_p])
-        self._declare("h3k_attention_path", ctypes.c_char_p, [ctypes.c_int32, ctypes.c_int32])
         asked = os.environ.get(ISA_VARIABLE)
         if self._dll.h3k_isa_choose(asked.encode() if asked else None) != STATUS_OK:
             offered = ", ".join(self.isas_offered())
