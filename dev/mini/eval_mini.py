@@ -98,8 +98,8 @@ def prove_detector(cases: list[Case], seed: int) -> dict:
     return {"truth": rates(cases, reads), "shuffled": rates(others, reads)}
 
 
-def make_clip(engine: Engine, case: Case, size: tuple[int, int, int]) -> Made:
-    """Render one case through the same phases as the application, without writing a file."""
+def render(engine: Engine, case: Case, size: tuple[int, int, int]) -> tuple[phases.ClipLatents, dict]:
+    """One case through the same phases as the application, without writing a file: latents, what the detector reads."""
     width, height, frame_count = size
     prompt = case.request.prompt
     request = GenerationRequest(prompt=prompt, width=width, height=height, frame_count=frame_count, seed=case.seed)
@@ -108,7 +108,13 @@ def make_clip(engine: Engine, case: Case, size: tuple[int, int, int]) -> Made:
     waveform = phases.decode_audio(run, latents.audio)
     colours = CellColours(*latents.video.shape[1:])
     frames = np.concatenate(list(phases.decode_video(run, latents.video, colours)))
-    return Made(latents.video, detect(frames, waveform))
+    return latents, detect(frames, waveform)
+
+
+def make_clip(engine: Engine, case: Case, size: tuple[int, int, int]) -> Made:
+    """The clip of one case."""
+    latents, read = render(engine, case, size)
+    return Made(latents.video, read)
 
 
 def seen_through(path: Path, wrap: Callable[[TensorSource], TensorSource]) -> ModelSet:

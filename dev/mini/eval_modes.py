@@ -27,20 +27,16 @@ from pathlib import Path
 import numpy as np
 
 from core import paths
-from core.kernels.backend import Accuracy, CancelFlag, KvFormat
+from core.kernels.backend import Accuracy, KvFormat
 from core.kernels.matrix import SCALED_FORMATS, WeightFormat
 from core.kernels.provider import TensorSource
 from core.kernels.threads import available_processors
 from core.model.modes import EXACT, FAST, FLOAT, FLOAT_MODEL, NEAR, ModelModes
-from core.pipeline import phases
 from core.pipeline.engine import Engine
-from core.pipeline.preview import CellColours
-from core.request import GenerationRequest
 from core.weights.checkpoint import ModelSet, open_model_set
 from core.weights.components import ComponentKind
 from core.weights.quantize import Float32Source
-from dev.mini.detector import detect
-from dev.mini.eval_mini import ATTRIBUTES, Case, Silent, make_cases
+from dev.mini.eval_mini import ATTRIBUTES, Case, make_cases, render
 from dev.mini.weight_formats import EncodedSource
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,15 +137,7 @@ def make_variant(variant: Variant, cases: list[Case]) -> Clips:
 
 def make_clip(engine: Engine, case: Case, size: tuple[int, int, int]) -> tuple[np.ndarray, dict]:
     """(latents of picture and sound in one row, what the detector reads)."""
-    width, height, frame_count = size
-    prompt = case.request.prompt
-    request = GenerationRequest(prompt=prompt, width=width, height=height, frame_count=frame_count, seed=case.seed)
-    run = engine.start(request, Silent(), CancelFlag())
-    latents = phases.denoise(run, phases.encode_text(run))
-    waveform = phases.decode_audio(run, latents.audio)
-    colours = CellColours(*latents.video.shape[1:])
-    frames = np.concatenate(list(phases.decode_video(run, latents.video, colours)))
-    found = detect(frames, waveform)
+    latents, found = render(engine, case, size)
     row = np.concatenate([latents.video.reshape(-1), latents.audio.reshape(-1)])
     return row, {name: found[name] for name in ATTRIBUTES}
 
