@@ -1,26 +1,22 @@
 """Attention at the denoiser's head size against torch in float32, in turns, on one thread by processor time.
 
-    python -m dev.bench.attention
+    python -m dev.bench.report --only attention
 
-Sizes are 56 heads of 128 channels in groups of HEADS: heads are independent, so fewer give the same rate. Queries, keys
-and values are Gaussian, scores have standard deviation 1. The last line is one JSON object; exit code 1 when a target
-is missed. The limit of the instruction set is the rate of its int8 products without any other work; on AVX2 ours sums
-in int16 first where that is safe, which the limit does not, so a share above 1 is possible.
+Sizes are 56 heads of 128 channels in groups of HEADS: heads are independent, so fewer give the same rate. Queries,
+keys and values are Gaussian, scores have standard deviation 1. The limit of the instruction set is the rate of its
+int8 products without any other work; on AVX2 ours sums in int16 first where that is safe, which the limit does not,
+so a share above 1 is possible.
 
 The trap: whoever measures torch and ours one after the other measures the clock; they take turns. Errors are taken on
 ERROR_ROWS rows. Proof: tests/dev/bench/test_attention.py.
 """
 
-import json
-import sys
-
 import numpy as np
-import torch
 
 from core.kernels.backend import Accuracy, AttentionMode, HeadLayout, KvFormat
 from core.kernels.native import NativeBackend
 from dev.bench import peers
-from dev.bench.machine import LimitMeter, Rates, Sampler, describe, interleave, timed
+from dev.bench.machine import LimitMeter, Rates, Sampler, interleave, timed
 from dev.bench.result import Row, Section, Target
 from dev.bench.synthetic import normal
 
@@ -101,21 +97,3 @@ def run() -> Section:
     meter.close()
     section.targets = judge(rates, errors(backend))
     return section
-
-
-def main() -> int:
-    facts, section = describe() | {"torch": torch.__version__}, run()
-    for row in section.rows:
-        print(f"{row.case:10s} {row.name:22s} best {row.best:7.1f}  median {row.median:7.1f} GOP/s")
-    print("\n".join(section.remarks))
-    for target in section.targets:
-        print(f"{'ok  ' if target.ok else 'MISS'} {target.name:30s} {target.value:.4g} (target {target.target:g})")
-    ok = all(target.ok for target in section.targets)
-    figures = {f"{row.name}, {row.case}": [round(row.best, 2), round(row.median, 2)] for row in section.rows}
-    targets = [target.as_json() for target in section.targets]
-    print(json.dumps({"machine": facts, "figures": figures, "targets": targets, "ok": ok}))
-    return 0 if ok else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
